@@ -1,0 +1,35 @@
+// Where the library's few words go: nowhere by default but warnings, which are one line each on
+// standard error.
+//
+//   LogSink sink = [](LogLevel level, absl::string_view line) { ... };
+//   Logger log(sink);
+//   log.Warning("the cache /x/y.db is corrupt (...); it was set aside as y.db.corrupt-1 and a new
+//   one is used");
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace whet {
+
+enum class LogLevel { kInfo, kWarning };
+
+// Called from any thread, possibly from several at once.
+using LogSink = std::function<void(LogLevel, absl::string_view line)>;
+
+// Warnings to standard error as "whet: warning: <line>"; information is dropped.
+LogSink StandardErrorSink();
+
+class Logger {
+ public:
+  explicit Logger(LogSink sink = StandardErrorSink()) : sink_(std::move(sink)) {}
+  void Info(absl::string_view line) const { sink_(LogLevel::kInfo, line); }
+  void Warning(absl::string_view line) const { sink_(LogLevel::kWarning, line); }
+
+ private:
+  LogSink sink_;
+};
+
+}  // namespace whet

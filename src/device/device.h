@@ -1,0 +1,112 @@
+// A device: memory, streams, events, modules, launches. Implementations: cpu/, cuda/, hip/.
+//
+//   absl::StatusOr<std::unique_ptr<Module>> m = device.LoadModule(object_bytes);
+//   absl::StatusOr<Kernel> k = (*m)->GetKernel("rms_norm_cpu", /*shared_bytes=*/0);
+//   device.Launch(*k, geometry, params, stream);
+//
+// Streams belong to the application and are passed through as the platform's own handle
+// (hipStream_t, CUstream, CpuStream*; null is the default stream). Every call is thread-safe.
+// Errors: Unavailable (device lost: nothing more will work), ResourceExhausted (out of memory),
+// InvalidArgument, Internal; messages carry the driver's error name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "src/model/device_identity.h"
+#include "src/model/kernel_template.h"
+
+namespace whet {
+
+using StreamHandle = void*;
+using EventHandle = void*;
+using DevicePointer = void*;
+
+// A loaded function: `function` is the platform's handle and stays valid as long as its Module.
+struct Kernel {
+  void* function = nullptr;
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;  // unloads; the caller sees to it that no launch is in flight
+  // Finds `entry` and lets it use `shared_bytes` of dynamic shared memory. NotFound names the
+  // entry.
+  virtual absl::StatusOr<Kernel> GetKernel(const std::string& entry, int64_t shared_bytes) = 0;
+};
+
+// Clock, power and temperature at one moment; absent where the machine does not say.
+struct TelemetrySample {
+  int64_t monotonic_ns = 0;
+  std::optional<double> clock_mhz;
+  std::optional<double> power_watts;
+  std::optional<double> temperature_celsius;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // (required)
+  virtual const DeviceIdentity& identity() const = 0;
+
+  // (required) FailedPrecondition when the object is for another target.
+  virtual absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) = 0;
+
+  // (required) Starts the kernel and returns; params[i] points to the value of argument i. The hot
+  // path: no allocation, no lock. `geometry.empty()` launches nothing and is OK.
+  virtual absl::Status Launch(Kernel kernel, const LaunchGeometry& geometry, void* const* params,
+                              StreamHandle stream) = 0;
+
+  // (required) Device memory, at least 256-byte aligned; Allocate(0) gives a pointer that may be
+  // freed.
+  virtual absl::StatusOr<DevicePointer> Allocate(int64_t bytes) = 0;
+  virtual void Free(DevicePointer pointer) = 0;
+  // (required) Bytes that can be allocated now.
+  virtual absl::StatusOr<int64_t> FreeMemory() = 0;
+
+  // (required) In stream order. Either side may be device memory or, for the blocking form of the
+  // host copies, any host memory.
+  virtual absl::Status Copy(DevicePointer to, const void* from, int64_t bytes,
+                            StreamHandle stream) = 0;
+  virtual absl::Status CopyToHost(void* to, const void* from, int64_t bytes,
+                                  StreamHandle stream) = 0;  // waits
+  virtual absl::Status CopyFromHost(DevicePointer to, const void* from, int64_t bytes,
+                                    StreamHandle stream) = 0;  // waits
+  virtual absl::Status Fill(DevicePointer to, uint8_t value, int64_t bytes,
+                            StreamHandle stream) = 0;
+
+  // (required)
+  virtual absl::StatusOr<StreamHandle> CreateStream() = 0;
+  virtual void DestroyStream(StreamHandle stream) = 0;
+  virtual absl::Status Synchronize(StreamHandle stream) = 0;
+  // (required) Whether the stream is being captured into a graph: then nothing may be tuned, loaded
+  // or unloaded.
+  virtual absl::StatusOr<bool> IsCapturing(StreamHandle stream) = 0;
+
+  // (required) Events for timing: Elapsed waits for `end` and gives the nanoseconds between two
+  // recorded events.
+  virtual absl::StatusOr<EventHandle> CreateEvent() = 0;
+  virtual void DestroyEvent(EventHandle event) = 0;
+  virtual absl::Status Record(EventHandle event, StreamHandle stream) = 0;
+  virtual absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) = 0;
+
+  // (optional: nothing known) Never waits for the device.
+  virtual TelemetrySample Telemetry() { return {}; }
+
+  // (optional: unsupported) Encodes a CUDA tensor map of 128 bytes for `base` into `map`; see
+  // TensorMap.
+  virtual absl::Status EncodeTensorMap(const TensorMap& description, const Argument& argument,
+                                       DevicePointer base, void* map) {
+    (void)description, (void)argument, (void)base, (void)map;
+    return absl::UnimplementedError("this platform has no tensor maps");
+  }
+};
+
+}  // namespace whet

@@ -1,0 +1,136 @@
+// A kernel template: an operation described as data (docs/templates.md), with the source of its
+// kernels.
+//
+//   KernelTemplate t = *KernelTemplate::Parse("rms_norm", files);     // files: path -> text of the
+//   template's folder and common/ Problem p = *t.MakeProblem({{"dtype", "bf16"}, {"rows", 512},
+//   {"columns", 4096}}); std::vector<Variant> variants = *t.Variants(p, target, limits);   // every
+//   one that fits; the default of the preferred kernel first Specialization s = *t.Specialize(p,
+//   variants[0], target, limits);
+//
+// Immutable after Parse and thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "src/base/hash.h"
+#include "src/model/device_identity.h"
+#include "src/model/dtype.h"
+#include "src/model/problem.h"
+#include "src/model/target.h"
+#include "src/model/variant.h"
+
+namespace whet {
+
+enum class Direction : uint8_t { kIn, kOut, kInOut, kScalar };
+
+// One argument of one problem, everything evaluated.
+struct Argument {
+  std::string name;
+  Direction direction = Direction::kIn;
+  DType dtype = DType::kF32;
+  bool present = true;           // false: passed as a null pointer
+  std::vector<int64_t> shape;    // elements, outermost first
+  std::vector<int64_t> strides;  // elements, as long as shape
+  // Bytes from the first to past the last element: 0 for an empty tensor, the size of the scalar
+  // for scalars.
+  int64_t span_bytes = 0;
+};
+
+// A CUDA tensor map that a kernel wants after its arguments.
+struct TensorMap {
+  std::string name;
+  int argument = 0;          // index into the arguments
+  std::vector<int64_t> box;  // elements, innermost first
+  int swizzle_bytes = 0;     // 0, 32, 64 or 128
+};
+
+struct LaunchGeometry {
+  int64_t grid[3] = {1, 1, 1};
+  int64_t block[3] = {1, 1, 1};
+  int64_t cluster[3] = {1, 1, 1};
+  int64_t shared_bytes = 0;
+  bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }  // nothing to run
+};
+
+// What a launch may use: taken from the device, or zero (unknown) when compiling for one that is
+// not there.
+struct DeviceLimits {
+  int64_t compute_units = 0;
+  int64_t l2_bytes = 0;
+  int64_t shared_bytes_max = 0;
+  static DeviceLimits Of(const DeviceIdentity& identity);
+};
+
+// One translation unit, ready for a compiler, and how to launch what comes out.
+struct Specialization {
+  std::string template_name;
+  Variant variant;
+  std::string source;  // prelude + source, includes in place
+  std::string entry;   // symbol of the kernel
+  LaunchGeometry launch;
+  std::vector<TensorMap> tensor_maps;
+  std::map<std::string, std::vector<std::string>> options;  // compiler name -> extra options
+};
+
+// Path (relative to the templates' root, "rms_norm/cpu.cc") -> text.
+using TemplateFiles = std::map<std::string, std::string>;
+
+class KernelTemplate {
+ public:
+  // Reads <name>/<name>.json and the kernels it names. InvalidArgument names the file, the key and
+  // what was expected; everything that can be checked without a problem (names, types, expressions,
+  // includes, references) is checked here.
+  static absl::StatusOr<KernelTemplate> Parse(const std::string& name, const TemplateFiles& files);
+
+  const std::string& name() const;
+  int64_t version() const;
+  const std::string& summary() const;
+  // One line per field, "batch (int, >= 0): ...", for messages and the tool's help.
+  std::vector<std::string> FieldHelp() const;
+
+  // InvalidArgument names the field (unknown, missing, out of range, wrong type) or carries the
+  // message of the `requires` that failed. Integers given as text and texts naming dtypes are taken
+  // as the field's type says.
+  absl::StatusOr<Problem> MakeProblem(const FieldValues& fields) const;
+
+  // The arguments of the operation in order. InvalidArgument when a span overflows 63 bits.
+  absl::StatusOr<std::vector<Argument>> Arguments(const Problem& problem) const;
+
+  // All variants that fit: kernels in order of preference, each with its default first, then by
+  // cost (where given) and text. Unimplemented, naming the operation, the target and each kernel's
+  // reason, when there is none.
+  absl::StatusOr<std::vector<Variant>> Variants(const Problem& problem, const Target& target,
+                                                const DeviceLimits& limits) const;
+  // The default variant of the reference kernel of the target's platform. Unimplemented when it
+  // does not fit.
+  absl::StatusOr<Variant> ReferenceVariant(const Problem& problem, const Target& target,
+                                           const DeviceLimits& limits) const;
+
+  // InvalidArgument when the variant is not one of Variants(...), naming the constraint.
+  absl::StatusOr<Specialization> Specialize(const Problem& problem, const Variant& variant,
+                                            const Target& target, const DeviceLimits& limits) const;
+
+  // Largest relative L2 difference to the reference variant that a variant may show in an output of
+  // this dtype.
+  double Tolerance(DType dtype) const;
+
+  // Digest of one kernel's description, source and include closure: a part of the code key.
+  // Empty-safe: unknown names hash their name.
+  Hash128 KernelDigest(absl::string_view kernel) const;
+  // Digest of what decides the set of variants (all kernel descriptions and sources of a platform):
+  // a part of the tuning key.
+  Hash128 VariantSetDigest(Platform platform) const;
+
+  struct Data;
+
+ private:
+  std::shared_ptr<const Data> data_;
+};
+
+}  // namespace whet
