@@ -1,0 +1,81 @@
+// What a runtime may do and where it keeps things. The environment is read once, here, and nowhere
+// else.
+//
+//   Options options = OptionsFromEnvironment(SystemEnvironment());
+//   options.tuning = TuningMode::kNever;
+//
+// | variable            | meaning (default) |
+// |---------------------|----------------------------------------------------------------------------------------------|
+// | WHET_CACHE          | directory of the user cache (XDG_CACHE_HOME/whet, HOME/.cache/whet, a
+// 0700 runtime directory) | | WHET_CACHE_POLICY   | off, read-only, read-write, offline, verify
+// (read-write)                                     | | WHET_PACKS          | colon-separated pack
+// files, searched in order after the user cache                           | | WHET_TUNING         |
+// blocking, never (blocking)                                                                   | |
+// WHET_TUNING_BUDGET  | seconds per problem (60) | | WHET_CPU_THREADS    | threads of the CPU
+// device (the processors this process may use)                              | | WHET_CXX | host
+// compiler (clang++, newest first, then g++)                                              | |
+// WHET_HIPRTC         | path of the hipRTC library (the loader's search path) | | WHET_NVRTC | path
+// of the NVRTC library (the loader's search path)                                         | |
+// WHET_AMDGPU_CLANG   | clang for AMD targets that hipRTC does not know (clang-22 ... clang-20,
+// ROCm's)              | | WHET_COMPILE_HELPER | program that runs vendor compilers (the copy
+// inside the library)                             | | WHET_TEMPLATES      | colon-separated
+// directories of further kernel templates                                      |
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "src/base/log.h"
+#include "src/compile/toolchains.h"
+#include "src/device/devices.h"
+#include "src/tune/tuner.h"
+
+namespace whet {
+
+enum class CachePolicy : uint8_t {
+  kOff,       // nothing is read or written
+  kReadOnly,  // hits are used, nothing is written
+  kReadWrite,
+  kOffline,  // read-only, and a miss is an error that names the key: for production
+  kVerify,   // every hit is compiled anew and compared; a difference is a warning and the new code
+             // is used
+};
+
+enum class TuningMode : uint8_t {
+  kBlocking,  // the first call of an untuned problem tunes before it returns
+  kNever,     // winner where there is one, otherwise the default variant
+};
+
+absl::StatusOr<CachePolicy> ParseCachePolicy(absl::string_view name);
+absl::StatusOr<TuningMode> ParseTuningMode(absl::string_view name);
+absl::string_view CachePolicyName(CachePolicy policy);
+absl::string_view TuningModeName(TuningMode mode);
+
+struct Options {
+  std::string cache_directory;  // empty: in memory only
+  CachePolicy cache_policy = CachePolicy::kReadWrite;
+  std::vector<std::string> packs;
+  TuningMode tuning = TuningMode::kBlocking;
+  TuningPolicy tuning_policy;
+  DeviceOptions device;
+  ToolchainOptions toolchains;
+  std::vector<std::string> template_directories;
+  LogSink log = StandardErrorSink();
+};
+
+// Looks a variable up; nullopt when unset.
+using Environment = std::function<std::optional<std::string>(absl::string_view name)>;
+Environment SystemEnvironment();
+
+// InvalidArgument names the variable, its value and what is accepted.
+absl::StatusOr<Options> OptionsFromEnvironment(const Environment& environment);
+
+// The user cache's directory by the rules above; empty when there is none to be had.
+std::string DefaultCacheDirectory(const Environment& environment);
+
+}  // namespace whet
