@@ -4,8 +4,10 @@
 //   std::string hex = h.ToHex();   // 32 lower-case digits, XXH's canonical (big-endian) order
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"

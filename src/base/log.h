@@ -16,7 +16,7 @@ namespace whet {
 
 enum class LogLevel { kInfo, kWarning };
 
-// Called from any thread, possibly from several at once.
+// Called from any thread, possibly from several at once. An empty function drops everything.
 using LogSink = std::function<void(LogLevel, absl::string_view line)>;
 
 // Warnings to standard error as "whet: warning: <line>"; information is dropped.
@@ -25,10 +25,14 @@ LogSink StandardErrorSink();
 class Logger {
  public:
   explicit Logger(LogSink sink = StandardErrorSink()) : sink_(std::move(sink)) {}
-  void Info(absl::string_view line) const { sink_(LogLevel::kInfo, line); }
-  void Warning(absl::string_view line) const { sink_(LogLevel::kWarning, line); }
+  void Info(absl::string_view line) const { Send(LogLevel::kInfo, line); }
+  void Warning(absl::string_view line) const { Send(LogLevel::kWarning, line); }
 
  private:
+  void Send(LogLevel level, absl::string_view line) const {
+    if (sink_) sink_(level, line);
+  }
+
   LogSink sink_;
 };
 
