@@ -3,9 +3,9 @@
 //   absl::StatusOr<std::string> text = ReadFile("/etc/os-release", /*max_bytes=*/1 << 20);
 //   absl::Status written = WriteFileAtomically("/var/cache/x/manifest", bytes);
 //
-// Every function is thread-safe and returns: NotFound (no such file), PermissionDenied,
-// ResourceExhausted (disk full, or a file larger than max_bytes), otherwise Internal; the message
-// holds action, path and the system's reason.
+// Every function is thread-safe and returns: NotFound (no such file), PermissionDenied (a read-only
+// file system too), ResourceExhausted (disk full, out of descriptors, or a file larger than
+// max_bytes), otherwise Internal; the message holds action, path and the system's reason.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,14 @@
 
 namespace whet {
 
-// The whole file; the size is checked before anything is allocated.
+// The whole file; the size is checked before anything is allocated. Refuses directories, pipes and
+// sockets, so it never blocks on a writer that does not come.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
 
 // Writes a temporary file beside `path` (O_EXCL, mode 0600), syncs it, renames it over `path` and
-// syncs the directory: after OK the content survives power loss; on failure `path` is as it was and
-// the temporary is removed.
+// syncs the directory: after OK the content survives power loss; on failure the temporary is
+// removed and `path` is as it was (or, when only the directory's sync failed, wholly the new
+// content). A symbolic link at `path` is replaced, not followed.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes);
 
 // Creates `path` and its missing parents with mode 0700. OK when it is there already as a

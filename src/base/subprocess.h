@@ -22,9 +22,12 @@ struct SubprocessOptions {
   int executable_fd = -1;
   std::string standard_input;
   std::string working_directory;  // empty: the caller's
-  // Complete environment of the child; empty with inherit_environment: the caller's.
-  std::vector<std::pair<std::string, std::string>> environment;
+  // The child's variables: with inherit_environment the caller's except those that
+  // `without_environment` names ("CPATH", or "AMD_COMGR_*" for a prefix), then `environment` on
+  // top; otherwise `environment` alone.
   bool inherit_environment = true;
+  std::vector<std::string> without_environment;
+  std::vector<std::pair<std::string, std::string>> environment;
   absl::Duration timeout = absl::InfiniteDuration();  // then the whole process group is killed
   int64_t memory_limit_bytes = 0;                     // address space (RLIMIT_AS); 0: none
   int64_t output_limit_bytes = 64 << 20;              // of each stream; what is beyond is dropped
@@ -41,9 +44,12 @@ struct SubprocessResult {
   std::string Outcome() const;
 };
 
-// OK whenever a child was started, however it ended. Otherwise NotFound (no such program),
-// PermissionDenied, or ResourceExhausted. Thread-safe; the child inherits no descriptor but its
-// standard streams, and dies with the calling thread's process.
+// OK whenever a child was started, however it ended. Otherwise NotFound (no such program or working
+// directory), PermissionDenied, ResourceExhausted, or Internal (another part of the process reaped
+// the child: it waits for any child, or ignores SIGCHLD). Thread-safe, and safe in a process with
+// other threads; blocks until the child and what it started in its process group are gone. The
+// child inherits no descriptor but its standard streams, leaves no core file, and dies with the
+// calling process.
 absl::StatusOr<SubprocessResult> RunSubprocess(const SubprocessOptions& options);
 
 // The absolute path of `name` in PATH (or `name` itself when it holds a slash and is executable).
