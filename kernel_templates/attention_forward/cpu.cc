@@ -1,0 +1,146 @@
+// Attention forward on a CPU: tiles of keys and values are packed into the block's scratch and used
+// by all rows of the block, a few rows at a time; the softmax is online, all sums are f32.
+#include "attention_forward/cpu/product_f32.h"
+#include "attention_forward/cpu/shape.h"
+#include "attention_forward/cpu/softmax.h"
+#include "common/cpu_block.h"
+#include "common/cpu_convert.h"
+#include "common/cpu_math.h"
+#include "common/cpu_vec.h"
+
+struct Scratch {
+  Packed* queries;
+  float* outputs;
+  float* tops;
+  float* sums;
+  Packed* keys;
+  Packed* values;
+  float* scores;
+};
+
+WHET_CPU_FN Scratch DivideScratch(void* shared) {
+  char* base = static_cast<char*>(shared);
+  return {reinterpret_cast<Packed*>(base + kQueryOffset),
+          reinterpret_cast<float*>(base + kOutputOffset),
+          reinterpret_cast<float*>(base + kMaxOffset),
+          reinterpret_cast<float*>(base + kSumOffset),
+          reinterpret_cast<Packed*>(base + kKeyOffset),
+          reinterpret_cast<Packed*>(base + kValueOffset),
+          reinterpret_cast<float*>(base + kScoreOffset)};
+}
+
+// kR rows of the block, from `row` on, against the packed tile of `count` keys that starts at
+// `tile_start`.
+template <int kR>
+static __attribute__((noinline)) void UpdateRows(const Scratch& scratch, int64_t row,
+                                                 int64_t first_position, int64_t tile_start,
+                                                 int count, float factor) {
+  RowLimits<kR> limits;
+  for (int r = 0; r < kR; ++r) {
+    const int64_t visible = VisibleKeys(first_position + (row + r) / kHeadsPerBlock) - tile_start;
+    limits.count[r] = static_cast<int>(visible < 0 ? 0 : Smaller<int64_t>(visible, count));
+  }
+  Scores<kR>(scratch.queries + row * kQueryStride, scratch.keys, limits.most(), scratch.scores);
+  float correction[kR];
+  for (int r = 0; r < kR; ++r) {
+    const RowState state = {scratch.tops + row + r, scratch.sums + (row + r) * kLanes};
+    correction[r] = SoftmaxRow(scratch.scores + r * kTileKv, limits.count[r], factor, state);
+  }
+  Outputs<kR>(scratch.scores, scratch.values, limits, correction,
+              scratch.outputs + row * kDvPadded);
+}
+
+// The rows left over when a block's rows are not a multiple of kRows, known for whole and last
+// blocks.
+constexpr int kRestOfWholeBlock = static_cast<int>(kBlockQ * kHeadsPerBlock % kRows);
+constexpr int kRestOfLastBlock = static_cast<int>(kSeqQ % kBlockQ * kHeadsPerBlock % kRows);
+
+WHET_CPU_FN void UpdateRest(int rest, const Scratch& scratch, int64_t row, int64_t first_position,
+                            int64_t tile_start, int count, float factor) {
+  if constexpr (kRestOfWholeBlock != 0) {
+    if (rest == kRestOfWholeBlock) {
+      UpdateRows<kRestOfWholeBlock>(scratch, row, first_position, tile_start, count, factor);
+      return;
+    }
+  }
+  if constexpr (kRestOfLastBlock != 0 && kRestOfLastBlock != kRestOfWholeBlock) {
+    if (rest == kRestOfLastBlock) {
+      UpdateRows<kRestOfLastBlock>(scratch, row, first_position, tile_start, count, factor);
+    }
+  }
+}
+
+WHET_CPU_FN void WriteRow(const float* sums, float top, const float* accumulated, Element* out,
+                          float* lse) {
+  const float sum = HorizontalSum(LoadVec(sums));
+  const VecF inverse = Broadcast(sum == 0.0f ? 0.0f : 1.0f / sum);
+  for (int d = 0; d < kDv; d += kLanes) {
+    StoreFromF32(out + d, LoadVec(accumulated + d) * inverse, kDv - d);
+  }
+  if (lse != nullptr) {
+    constexpr double kLn2 = 0.6931471805599453;
+    *lse = sum == 0.0f ? -__builtin_inff()
+                       : static_cast<float>(static_cast<double>(top) * kLn2 + NaturalLog(sum));
+  }
+}
+
+extern "C" void WHET_ENTRY(const WhetCpuBlock* block, void* const* args) {
+  const int64_t batch = block->index[0] / kHeadBlocks;
+  const int64_t head = block->index[0] % kHeadBlocks * kHeadsPerBlock;
+  const int64_t head_kv = head / SHAPE_GROUP;
+  // The last positions see the most keys: they start first.
+  const int64_t first_position = int64_t{block->grid[1] - 1 - block->index[1]} * kBlockQ;
+  if (batch >= SHAPE_BATCH || first_position >= kSeqQ) return;  // an empty problem has a grid of 1
+
+  const Element* q = *static_cast<const Element* const*>(args[0]) + batch * SHAPE_Q_STRIDE_B +
+                     head * SHAPE_Q_STRIDE_H;
+  const Element* k = *static_cast<const Element* const*>(args[1]) + batch * SHAPE_K_STRIDE_B +
+                     head_kv * SHAPE_K_STRIDE_H;
+  const Element* v = *static_cast<const Element* const*>(args[2]) + batch * SHAPE_V_STRIDE_B +
+                     head_kv * SHAPE_V_STRIDE_H;
+  Element* o =
+      *static_cast<Element* const*>(args[3]) + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H;
+  float* lse = SHAPE_LSE != 0
+                   ? *static_cast<float* const*>(args[4]) + (batch * SHAPE_HEADS_Q + head) * kSeqQ
+                   : nullptr;
+  // The largest score stays the largest only under a factor that is not negative.
+  const float scale = *static_cast<const float*>(args[5]);
+  const float sign = scale < 0.0f ? -1.0f : 1.0f;
+  const float factor = scale * sign * 1.4426950408889634f;
+
+  const Scratch scratch = DivideScratch(block->shared);
+  const int64_t positions = Smaller(kBlockQ, kSeqQ - first_position);
+  const int64_t rows = positions * kHeadsPerBlock;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t position = first_position + row / kHeadsPerBlock;
+    PackQueryRow(q + row % kHeadsPerBlock * SHAPE_Q_STRIDE_H + position * SHAPE_Q_STRIDE_S, sign,
+                 scratch.queries + row * kQueryStride);
+    scratch.tops[row] = -__builtin_inff();
+  }
+  __builtin_memset(scratch.sums, 0, static_cast<uint64_t>(rows) * kLanes * sizeof(float));
+  __builtin_memset(scratch.outputs, 0, static_cast<uint64_t>(rows) * kDvPadded * sizeof(float));
+
+  const int64_t end = VisibleKeys(first_position + positions - 1);
+  for (int64_t start = 0; start < end; start += kTileKv) {
+    const int count = static_cast<int>(Smaller<int64_t>(kTileKv, end - start));
+    PackKeys(k + start * SHAPE_K_STRIDE_S, count, scratch.keys);
+    PackValues(v + start * SHAPE_V_STRIDE_S, count, scratch.values);
+    // The first position that sees the tile's first key.
+    const int64_t seeing = kCausal ? start + kSeqQ - kSeqKv - first_position : 0;
+    int64_t row = seeing <= 0 ? 0 : seeing * kHeadsPerBlock / kRows * kRows;
+    for (; row + kRows <= rows; row += kRows) {
+      UpdateRows<kRows>(scratch, row, first_position, start, count, factor);
+    }
+    if (row < rows) {
+      UpdateRest(static_cast<int>(rows - row), scratch, row, first_position, start, count, factor);
+    }
+  }
+
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t h = row % kHeadsPerBlock;
+    const int64_t position = first_position + row / kHeadsPerBlock;
+    WriteRow(scratch.sums + row * kLanes, scratch.tops[row], scratch.outputs + row * kDvPadded,
+             o + h * SHAPE_O_STRIDE_H + position * SHAPE_O_STRIDE_S,
+             lse == nullptr ? nullptr : lse + h * kSeqQ + position);
+  }
+}
