@@ -21,8 +21,8 @@ struct DeviceIdentity {
   int64_t l2_bytes = 0;
   int64_t shared_bytes_max = 0;  // largest shared memory of one block
 
-  // Memory in GiB and power cap in steps of 50 W, as text: nearby units of one product fall in one
-  // class.
+  // Memory in GiB and power cap in steps of 50 W, each to the nearest, as text ("141GiB", "700W";
+  // "unknown" for 0): nearby units of one product fall in one class.
   std::string MemoryClass() const;
   std::string PowerClass() const;
 };

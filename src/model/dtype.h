@@ -31,8 +31,9 @@ absl::StatusOr<DType> ParseDType(absl::string_view name);  // InvalidArgument li
 int64_t DTypeBytes(DType dtype);
 
 // Conversions of one element through its bytes, for references and checks; round to nearest even,
-// NaN stays NaN, e4m3 saturates. Only the floating types and the integers up to 32 bits are exact
-// through double.
+// NaN stays NaN (and is 0 as an integer), what is too large becomes infinity where the type has one
+// and the largest value (e4m3, e4m3fnuz, integers) where not. Only the floating types and the
+// integers up to 32 bits are exact through double.
 double DecodeElement(DType dtype, const void* element);
 void EncodeElement(DType dtype, double value, void* element);
 

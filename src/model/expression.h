@@ -5,17 +5,19 @@
 //   64, heads_q = 8
 //
 // Signed 64-bit, every overflow and every division by zero is an error; there is no other
-// arithmetic and no surprise.
+// arithmetic and no surprise. / and % truncate as in C; ceil_div and round_up round up for negative
+// numbers too and need a positive divisor; next_pow2 of 1 and less is 1; && || ?: evaluate only
+// what they need, and comparisons and logic give 0 or 1.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -31,9 +33,11 @@ std::string ValueText(const Value& value);
 class Scope {
  public:
   explicit Scope(const Scope* parent = nullptr) : parent_(parent) {}
+  // A name set again takes the new value.
   void Set(absl::string_view name, Value value);
   void SetFeatures(std::vector<std::string> features);
-  const Value* Find(absl::string_view name) const;  // nullptr when unknown
+  // nullptr when unknown; valid until the next Set.
+  const Value* Find(absl::string_view name) const;
   bool HasFeature(absl::string_view feature) const;
 
  private:
@@ -57,10 +61,17 @@ class Expression {
   // An integer other than 0.
   absl::StatusOr<bool> EvaluateBool(const Scope& scope) const;
 
+  // Without values: every name, in every branch, is one that `prototype` knows, used as the type
+  // its value there has, and the result is an integer. InvalidArgument as above.
+  absl::Status CheckInteger(const Scope& prototype) const;
+  // Whether has(...) occurs.
+  bool UsesFeatures() const;
+
   const std::string& text() const { return text_; }
   struct Node;
 
  private:
+  Expression() = default;
   std::string text_;
   std::shared_ptr<const Node> root_;
 };

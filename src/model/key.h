@@ -10,6 +10,7 @@
 // order, pointers, process history.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,8 @@ struct ParsedKeyRecord {
 absl::StatusOr<ParsedKeyRecord> ParseKeyRecord(absl::string_view bytes);
 
 // "target: gfx942 -> gfx950; variant: cpu:block_q=32 -> cpu:block_q=64": what differs, for
-// `why-miss` and messages.
+// `why-miss` and messages. The second field of one name is "option #2"; a field of one side only is
+// "(absent)" on the other. Empty when nothing differs.
 std::string DifferenceText(const ParsedKeyRecord& from, const ParsedKeyRecord& to);
 
 }  // namespace whet

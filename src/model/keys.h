@@ -4,6 +4,7 @@
 //   KeyRecord tuning = TuningKey({...});                              // what makes the choice
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,9 @@ struct CodeKeyFields {
 };
 KeyRecord CodeKey(const CodeKeyFields& fields);
 
-// The same without compiler and options: what was asked for, whoever compiled it. A hit needs no
-// compiler to be present, so code is looked up by the exact key of a winner, or by this one.
+// The same without the compiler, its options and the object format that follows from it: what was
+// asked for, whoever compiled it. A hit needs no compiler to be present, so code is looked up by
+// the exact key of a winner, or by this one.
 KeyRecord CodeRequestKey(const CodeKeyFields& fields);
 
 struct TuningKeyFields {
@@ -42,7 +44,8 @@ struct TuningKeyFields {
   std::string variant_set_digest;
   std::string problem;
   DeviceIdentity
-      device;  // product, compute units, memory and power class, partition, target; not the driver
+      device;  // product, compute units, memory and power class, partition, target; not the driver,
+               // nor the cache and shared memory sizes, which product and partition settle
   int64_t protocol = 0;  // version of the measuring protocol
 };
 KeyRecord TuningKey(const TuningKeyFields& fields);

@@ -14,7 +14,8 @@ namespace whet {
 
 enum class Platform : uint8_t { kCpu = 1, kHip = 2, kCuda = 3 };  // never renumber
 
-absl::string_view PlatformName(Platform platform);  // "cpu", "hip", "cuda"
+absl::string_view PlatformName(Platform platform);               // "cpu", "hip", "cuda"
+absl::StatusOr<Platform> ParsePlatform(absl::string_view name);  // InvalidArgument lists the names
 
 struct Target {
   Platform platform = Platform::kCpu;
@@ -36,7 +37,8 @@ struct Target {
 
 // The processor that runs this process, read from CPUID and checked against what the operating
 // system saves (XCR0). Only the features that kernel templates ask for are listed: avx2, fma, f16c,
-// avx512{f,bw,dq,vl,bf16,fp16,vnni}, amx-{tile,bf16,int8}.
+// avx512{f,bw,dq,vl,bf16,fp16,vnni}, amx-{tile,bf16,int8}. AMX is listed when the kernel can grant
+// it; a process must still ask (arch_prctl ARCH_REQ_XCOMP_PERM) before it runs such code.
 Target HostCpuTarget();
 
 // "gfx94*" against "gfx942": * matches any run of characters, ? one.
