@@ -25,8 +25,10 @@
 #endif
 #define WHET_DEVICE static inline __device__ __attribute__((always_inline))
 #define WHET_BOUNDS(threads) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
-// AMD's dynamic LDS starts at address 0 of the block, so an alignment of 16 holds.
+// AMD's dynamic LDS starts at address 0 of the block, so an alignment of 16 holds. An emulator has its own definition.
+#ifndef WHET_SHARED_MEMORY
 #define WHET_SHARED_MEMORY(name) extern __shared__ __attribute__((aligned(16))) unsigned char name[]
+#endif
 #elif WHET_PLATFORM_CUDA
 #define WHET_DEVICE static __device__ __forceinline__
 #define WHET_BOUNDS(threads) __launch_bounds__(threads)
