@@ -1,0 +1,109 @@
+// Building blocks for NVIDIA Hopper (sm_90a): mbarriers, the bulk tensor copy engine, register moves between warpgroups,
+// named barriers. Thin wrappers over PTX; nothing here knows an operation. Matrix products: common/sm90_product.h.
+//
+//   whet::sm90::load_tile(stage, &k_map, barrier, 0, row, head, batch);   // copy engine, by one thread
+//   whet::sm90::wait(barrier, parity);                                                                 // every reader
+#pragma once
+
+#include "common/gpu.h"
+
+#if !WHET_PLATFORM_CUDA || !defined(WHET_ARCH_sm_90a)
+#error "common/sm90.h is for sm_90a"
+#endif
+
+namespace whet {
+namespace sm90 {
+
+typedef unsigned int Uint32;
+typedef unsigned long long Uint64;
+
+// A CUtensorMap as a kernel parameter: `const __grid_constant__ TensorMap name`.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+WHET_DEVICE Uint32 shared_address(const void* pointer) { return static_cast<Uint32>(__cvta_generic_to_shared(pointer)); }
+
+// A value that every lane of the warp holds alike, told to the compiler so.
+WHET_DEVICE int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+
+WHET_DEVICE void barrier_init(Uint32 barrier, Uint32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers visible to the copy engine; a __syncthreads() must follow for the other threads.
+WHET_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+WHET_DEVICE void arrive(Uint32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// Arrives and tells the barrier how many bytes of copies complete its phase.
+WHET_DEVICE void arrive_expect(Uint32 barrier, Uint32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Returns once the phase with this parity is complete.
+WHET_DEVICE void wait(Uint32 barrier, Uint32 parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "retry:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra retry;\n"
+      "finished:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+WHET_DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+// Copies the box at (d, s, h, b) of a four-dimensional tensor to shared memory; its bytes count towards `barrier`.
+// Elements outside the tensor arrive as zeros. One thread calls it.
+WHET_DEVICE void load_tile(Uint32 to, const TensorMap* map, Uint32 barrier, int d, int s, int h, int b) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b)
+      : "memory");
+}
+
+// Raises or lowers this warpgroup's registers per thread; every warp of the warpgroup calls it.
+template <int kRegisters>
+WHET_DEVICE void grow_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+WHET_DEVICE void shrink_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Named barriers 1..15 (0 is __syncthreads): `threads` counts the waiting and the merely arriving ones.
+WHET_DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+WHET_DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// Two floats as BF16, `low` in the lower half.
+WHET_DEVICE Uint32 pack_bf16(float low, float high) {
+  Uint32 packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+WHET_DEVICE void load_matrices(Uint32 (&to)[4], Uint32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Keeps the compiler from moving uses of registers across a point (a wait for the products that write them).
+template <int kCount>
+WHET_DEVICE void pin(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
+}
+template <int kCount>
+WHET_DEVICE void pin(Uint32 (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
+}
+
+}  // namespace sm90
+}  // namespace whet
