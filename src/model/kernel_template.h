@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "src/base/hash.h"
 #include "src/model/device_identity.h"
 #include "src/model/dtype.h"
@@ -98,6 +99,10 @@ class KernelTemplate {
   // message of the `requires` that failed. Integers given as text and texts naming dtypes are taken
   // as the field's type says.
   absl::StatusOr<Problem> MakeProblem(const FieldValues& fields) const;
+  // The same from packed fields (Problem::packed), all of them. InvalidArgument also when their
+  // number is wrong, a dtype code is unknown, or the template has text fields, which cannot be unpacked.
+  absl::StatusOr<Problem> MakeProblem(absl::Span<const int64_t> packed) const;
+  size_t field_count() const;
 
   // The arguments of the operation in order. InvalidArgument when a span overflows 63 bits.
   absl::StatusOr<std::vector<Argument>> Arguments(const Problem& problem) const;

@@ -27,6 +27,9 @@ class Problem {
     return fields_;
   }  // all of them, defaults filled in, template order
   const std::string& text() const { return text_; }
+  // All fields as words in template order: integers and flags as they are, dtypes as their codes, text
+  // as the XXH3-64 of it. What the plan table compares and what the C interface takes.
+  const std::vector<int64_t>& packed() const { return packed_; }
   const Value* Find(absl::string_view field) const;
   // For fields known to be integers or flags; 0 when there is no such field.
   int64_t Integer(absl::string_view field) const;
@@ -39,6 +42,7 @@ class Problem {
   std::string operation_;
   FieldValues fields_;
   std::string text_;
+  std::vector<int64_t> packed_;
 };
 
 // "op:name=value,name=value" or "name=value,..." split into fields, integers recognised; no meaning

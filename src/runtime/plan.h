@@ -6,7 +6,9 @@
 // Immutable after it is made and thread-safe; belongs to its Runtime and lives as long.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,50 +20,78 @@
 
 namespace whet {
 
-// Where something came from.
-enum class Origin : uint8_t { kNone, kUser, kPack, kCompiled, kTuned, kDefault, kMemory };
-absl::string_view OriginName(Origin origin);  // "user cache", "pack", "compiled", ...
+// Where a variant or its code came from.
+enum class Origin : uint8_t { kNone, kUserCache, kPack, kCompiled, kTuned, kDefault };
+absl::string_view OriginName(
+    Origin origin);  // "none", "user cache", "pack", "compiled", "tuned", "default"
 
 // How a plan came about, for people and events.
 struct Resolution {
   std::string problem;  // canonical text
   std::string target;
   std::string variant;
-  Origin variant_origin = Origin::kNone;  // kUser, kPack, kTuned or kDefault
-  Origin code_origin = Origin::kNone;     // kUser, kPack or kCompiled
-  std::string layer_path;                 // file that held the code, where it was a file
-  std::string compiler;                   // "hostcxx 14.0.6" of the code that runs
-  int variants = 0;                       // of the problem on this device
-  int compiled = 0;                       // code objects compiled for this plan
-  double gain = 0;  // winner over default variant, as tuned (also when the winner came from a
-                    // cache); 0: unknown
-  absl::Duration total, compile, load, tune;
+  Origin variant_origin = Origin::kNone;  // kUserCache, kPack, kTuned or kDefault
+  Origin code_origin =
+      Origin::kNone;     // kUserCache, kPack or kCompiled; kNone when there is nothing to run
+  std::string compiler;  // "hostcxx 14.0.6", of the code that runs
+  int variants = 0;      // of the problem on this device
+  int compiled = 0;      // code objects compiled for this plan
+  double gain =
+      0;  // default variant's time over the winner's, as measured when it was tuned; 0: unknown
+  std::string note;  // why something else than asked for was taken, when so
+  absl::Duration total, compile, tune;
 };
 
 class Plan {
  public:
-  Plan(Device& device, std::shared_ptr<Module> module, PreparedVariant prepared,
-       std::vector<Argument> arguments, Resolution resolution);
+  // Limits of a launch, so that the hot path needs no allocation.
+  static constexpr int kMaxArguments = 48;
+  static constexpr int kMaxTensorMaps = 8;
 
-  // Starts the kernel and returns. args[i] points to the value of argument i; pointers of absent
-  // arguments may be null. InvalidArgument when a present argument is null or less aligned than the
-  // problem says.
+  // `module` and `prepared.kernel` may be null only when the geometry is empty.
+  static absl::StatusOr<std::unique_ptr<Plan>> Make(Device& device, std::shared_ptr<Module> module,
+                                                    PreparedVariant prepared,
+                                                    std::vector<Argument> arguments,
+                                                    int64_t alignment, Resolution resolution);
+
+  // Starts the kernel and returns. args[i] points to the value of argument i; those of absent
+  // arguments are ignored. InvalidArgument when the pointer of a present, non-empty argument is
+  // null or not a multiple of the problem's alignment.
   absl::Status Launch(void* const* args, StreamHandle stream) const;
 
   const Resolution& resolution() const { return resolution_; }
   const LaunchGeometry& geometry() const { return prepared_.geometry; }
   const std::vector<Argument>& arguments() const { return arguments_; }
-  // Filled when this plan was tuned in this process.
+  // The measurements, when this plan was tuned in this process; else null.
   const TuningResult* tuning() const { return tuning_.get(); }
   void set_tuning(std::unique_ptr<TuningResult> tuning) { tuning_ = std::move(tuning); }
 
  private:
+  static constexpr size_t kMapBytes = 128;
+  struct alignas(64) MapBytes {
+    std::byte bytes[kMapBytes];
+  };
+
+  Plan(Device& device, std::shared_ptr<Module> module, PreparedVariant prepared,
+       std::vector<Argument> arguments, int64_t alignment, Resolution resolution);
+  absl::Status LaunchWithTensorMaps(void* const* args, StreamHandle stream) const;
+  absl::Status BadPointer(void* const* args) const;
+  absl::Status EncodeMaps(void* const* args, MapBytes* maps) const;
+  void LearnMaps(void* const* args) const;
+
   Device& device_;
   std::shared_ptr<Module> module_;
   PreparedVariant prepared_;
   std::vector<Argument> arguments_;
   Resolution resolution_;
   std::unique_ptr<TuningResult> tuning_;
+  std::vector<int> pointers_;  // arguments that must be non-null and aligned
+  uintptr_t misaligned_ = 0;   // bits that no pointer may have
+  // Tensor maps are encoded once; afterwards only the address in them changes, if that was found to
+  // be all that an address changes.
+  mutable std::once_flag learned_;
+  mutable bool patchable_ = false;
+  mutable std::vector<MapBytes> maps_;
 };
 
 }  // namespace whet

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "cache/store.h"
 #include "src/device/device.h"
 #include "src/model/kernel_template.h"
@@ -28,7 +29,6 @@
 namespace whet {
 
 struct RuntimeCounters {
-  int64_t plan_hits = 0;  // launches that found their plan (counted only by Launch)
   int64_t resolutions = 0;
   int64_t compiles = 0, compile_failures = 0;
   int64_t tunings = 0, tuning_failures = 0;
@@ -87,17 +87,20 @@ class Runtime {
   virtual void SetResolutionSink(ResolutionSink sink) = 0;
 };
 
-// Compiles variants of a problem for a target that need not be here, into the store: what `whet
-// compile` does. One result per variant.
+// One variant that CompileVariants was asked for.
 struct CompiledVariant {
   Variant variant;
   absl::Status status;
-  std::string compiler;
+  std::string compiler;  // "hiprtc 7.14.1", when status is OK
   bool was_cached = false;
   int64_t object_bytes = 0;
 };
+
+// Compiles `variants` for a target that need not be here, side by side, into the store: what `whet
+// compile` does. One result per variant, in order. NotFound when no compiler here knows the target.
 absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(const KernelTemplate& kernel_template,
                                                              const Problem& problem,
+                                                             const std::vector<Variant>& variants,
                                                              const Target& target,
                                                              Toolchains& toolchains, Store& store,
                                                              const ProgressSink& progress);

@@ -1,0 +1,24 @@
+// The templates that the library carries, and those of a directory.
+//
+//   TemplateFiles files = BuiltinTemplateFiles();          // "rms_norm/rms_norm.json" -> text
+//   std::vector<std::string> names = OperationNames(files);  // "attention_forward", "rms_norm"
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "src/model/kernel_template.h"
+
+namespace whet {
+
+TemplateFiles BuiltinTemplateFiles();
+
+// Reads `directory` as a templates' root: every regular file one folder deep or two. At most 16 MiB
+// in all.
+absl::StatusOr<TemplateFiles> ReadTemplateDirectory(const std::string& directory);
+
+// Every x for which there is x/x.json, sorted.
+std::vector<std::string> OperationNames(const TemplateFiles& files);
+
+}  // namespace whet

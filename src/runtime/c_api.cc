@@ -1,0 +1,370 @@
+// The C interface over Runtime: handles are the C++ objects themselves, errors become a code and
+// this thread's message.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "include/whet/whet.h"
+#include "src/runtime/runtime.h"
+
+struct whet_runtime {
+  std::unique_ptr<whet::Runtime> runtime;
+  const whet::KernelTemplate* attention_forward = nullptr;
+};
+
+namespace whet {
+namespace {
+
+// The one piece of per-thread state, as a C interface needs it.
+std::string& LastError() {
+  thread_local std::string message;
+  return message;
+}
+
+whet_status Fail(whet_status code, absl::string_view message) {
+  LastError().assign(message.data(), message.size());
+  return code;
+}
+
+whet_status Finish(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return WHET_OK;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      return Fail(WHET_INVALID_ARGUMENT, status.message());
+    case absl::StatusCode::kNotFound:
+      return Fail(WHET_NOT_FOUND, status.message());
+    case absl::StatusCode::kAlreadyExists:
+      return Fail(WHET_ALREADY_EXISTS, status.message());
+    case absl::StatusCode::kFailedPrecondition:
+      return Fail(WHET_FAILED_PRECONDITION, status.message());
+    case absl::StatusCode::kUnavailable:
+      return Fail(WHET_UNAVAILABLE, status.message());
+    case absl::StatusCode::kUnimplemented:
+      return Fail(WHET_UNIMPLEMENTED, status.message());
+    case absl::StatusCode::kResourceExhausted:
+      return Fail(WHET_RESOURCE_EXHAUSTED, status.message());
+    default:
+      return Fail(WHET_INTERNAL, status.message());
+  }
+}
+
+whet_status NullArgument(const char* function) {
+  return Fail(WHET_INVALID_ARGUMENT,
+              absl::StrCat(function, ": a required argument is a null pointer"));
+}
+
+const KernelTemplate& Unwrap(const whet_template* t) {
+  return *reinterpret_cast<const KernelTemplate*>(t);
+}
+
+const whet_template* Wrap(const KernelTemplate* t) {
+  return reinterpret_cast<const whet_template*>(t);
+}
+
+const Plan& Unwrap(const whet_plan* p) { return *reinterpret_cast<const Plan*>(p); }
+
+const whet_plan* Wrap(const Plan* p) { return reinterpret_cast<const whet_plan*>(p); }
+
+// A member that the caller's struct is too short for counts as zero.
+#define WHET_HAS(args, member) \
+  ((args)->struct_size >=      \
+   offsetof(std::remove_cvref_t<decltype(*(args))>, member) + sizeof((args)->member))
+
+absl::StatusOr<Options> OptionsOf(const whet_options* given) {
+  absl::StatusOr<Options> options = OptionsFromEnvironment(SystemEnvironment());
+  if (!options.ok() || given == nullptr) return options;
+  if (given->struct_size < sizeof(size_t)) {
+    return absl::InvalidArgumentError(
+        "whet_options.struct_size is not set; begin with WHET_OPTIONS_INIT");
+  }
+  if (WHET_HAS(given, cache_directory) && given->cache_directory != nullptr) {
+    options->cache_directory = given->cache_directory;
+  }
+  if (WHET_HAS(given, cache_policy) && given->cache_policy != nullptr) {
+    const absl::StatusOr<CachePolicy> policy = ParseCachePolicy(given->cache_policy);
+    if (!policy.ok()) return policy.status();
+    options->cache_policy = *policy;
+  }
+  if (WHET_HAS(given, packs) && given->packs != nullptr) {
+    options->packs = absl::StrSplit(given->packs, ':', absl::SkipEmpty());
+  }
+  if (WHET_HAS(given, tuning) && given->tuning != nullptr) {
+    const absl::StatusOr<TuningMode> mode = ParseTuningMode(given->tuning);
+    if (!mode.ok()) return mode.status();
+    options->tuning = *mode;
+  }
+  if (WHET_HAS(given, tuning_budget_s) && given->tuning_budget_s > 0) {
+    options->tuning_policy.budget = absl::Seconds(given->tuning_budget_s);
+  }
+  if (WHET_HAS(given, cpu_threads) && given->cpu_threads > 0) {
+    options->device.cpu_threads = given->cpu_threads;
+  }
+  return options;
+}
+
+// The fields of attention_forward.json in its order, and the arguments in theirs. Held against the
+// template when the runtime first uses it.
+constexpr int kAttentionFields = 26;
+
+struct AttentionCall {
+  int64_t fields[kAttentionFields];
+  const void *q, *k, *v;
+  void *o, *lse;
+  float scale;
+  void* args[6];
+};
+
+void PackStrides(const int64_t (&given)[3], int64_t heads, int64_t seq, int64_t dim, int64_t* out) {
+  if (given[0] == 0 && given[1] == 0 && given[2] == 0) {
+    out[0] = heads * seq * dim;
+    out[1] = seq * dim;
+    out[2] = dim;
+  } else {
+    std::memcpy(out, given, sizeof(given));
+  }
+}
+
+absl::Status PackAttention(const whet_attention_forward_args& a, AttentionCall& call) {
+  if (a.struct_size < sizeof(whet_attention_forward_args)) {
+    return absl::InvalidArgumentError(
+        "whet_attention_forward_args.struct_size is not set; begin with "
+        "WHET_ATTENTION_FORWARD_ARGS_INIT");
+  }
+  const bool lse = a.lse != nullptr;
+  int64_t* f = call.fields;
+  *f++ = a.dtype;
+  *f++ = a.batch;
+  *f++ = a.heads_q;
+  *f++ = a.heads_kv;
+  *f++ = a.seq_q;
+  *f++ = a.seq_kv;
+  *f++ = a.dqk;
+  *f++ = a.dv;
+  *f++ = a.causal != 0;
+  *f++ = lse;
+  PackStrides(a.q_strides, a.heads_q, a.seq_q, a.dqk, f);
+  PackStrides(a.k_strides, a.heads_kv, a.seq_kv, a.dqk, f + 3);
+  PackStrides(a.v_strides, a.heads_kv, a.seq_kv, a.dv, f + 6);
+  PackStrides(a.o_strides, a.heads_q, a.seq_q, a.dv, f + 9);
+  f += 12;
+  *f++ = 0;  // window
+  *f++ = 0;  // softcap
+  *f++ = 0;  // sink
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(a.q) | reinterpret_cast<uintptr_t>(a.k) |
+                         reinterpret_cast<uintptr_t>(a.v) | reinterpret_cast<uintptr_t>(a.o) |
+                         reinterpret_cast<uintptr_t>(a.lse) | 16;
+  *f++ = static_cast<int64_t>(bits & (~bits + 1));  // lowest set bit
+  call.q = a.q;
+  call.k = a.k;
+  call.v = a.v;
+  call.o = a.o;
+  call.lse = a.lse;
+  call.scale =
+      a.scale != 0
+          ? a.scale
+          : static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.dqk > 0 ? a.dqk : 1)));
+  call.args[0] = &call.q;
+  call.args[1] = &call.k;
+  call.args[2] = &call.v;
+  call.args[3] = &call.o;
+  call.args[4] = &call.lse;
+  call.args[5] = &call.scale;
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace whet
+
+using whet::Fail;
+using whet::Finish;
+using whet::NullArgument;
+using whet::Unwrap;
+using whet::Wrap;
+
+const char* whet_version(void) { return "0.1.0"; }
+
+const char* whet_last_error(void) { return whet::LastError().c_str(); }
+
+whet_status whet_runtime_open(const whet_options* options, whet_platform platform, int32_t device,
+                              whet_runtime** runtime) {
+  if (runtime == nullptr) return NullArgument("whet_runtime_open");
+  *runtime = nullptr;
+  if (platform < WHET_PLATFORM_CPU || platform > WHET_PLATFORM_CUDA) {
+    return Fail(WHET_INVALID_ARGUMENT, absl::StrCat("whet_runtime_open: there is no platform ",
+                                                    static_cast<int>(platform)));
+  }
+  absl::StatusOr<whet::Options> parsed = whet::OptionsOf(options);
+  if (!parsed.ok()) return Finish(parsed.status());
+  absl::StatusOr<std::unique_ptr<whet::Runtime>> opened =
+      whet::Runtime::Open(*std::move(parsed), static_cast<whet::Platform>(platform), device);
+  if (!opened.ok()) return Finish(opened.status());
+  const absl::StatusOr<const whet::KernelTemplate*> attention =
+      (*opened)->FindTemplate("attention_forward");
+  if (!attention.ok()) return Finish(attention.status());
+  *runtime = new whet_runtime{*std::move(opened), *attention};
+  return WHET_OK;
+}
+
+void whet_runtime_close(whet_runtime* runtime) { delete runtime; }
+
+whet_status whet_template_find(whet_runtime* runtime, const char* name,
+                               const whet_template** result) {
+  if (runtime == nullptr || name == nullptr || result == nullptr) {
+    return NullArgument("whet_template_find");
+  }
+  *result = nullptr;
+  const auto found = runtime->runtime->FindTemplate(name);
+  if (!found.ok()) return Finish(found.status());
+  *result = Wrap(*found);
+  return WHET_OK;
+}
+
+whet_status whet_template_create(whet_runtime* runtime, const char* name, const char* const* paths,
+                                 const char* const* texts, size_t count,
+                                 const whet_template** result) {
+  if (runtime == nullptr || name == nullptr || paths == nullptr || texts == nullptr ||
+      result == nullptr) {
+    return NullArgument("whet_template_create");
+  }
+  *result = nullptr;
+  whet::TemplateFiles files;
+  for (size_t i = 0; i < count; ++i) {
+    if (paths[i] == nullptr || texts[i] == nullptr) return NullArgument("whet_template_create");
+    files[paths[i]] = texts[i];
+  }
+  const auto added = runtime->runtime->AddTemplate(name, files);
+  if (!added.ok()) return Finish(added.status());
+  *result = Wrap(*added);
+  return WHET_OK;
+}
+
+size_t whet_template_field_count(const whet_template* kernel_template) {
+  return kernel_template == nullptr ? 0 : Unwrap(kernel_template).field_count();
+}
+
+whet_status whet_problem_parse(const whet_template* kernel_template, const char* text,
+                               int64_t* fields) {
+  if (kernel_template == nullptr || text == nullptr || fields == nullptr) {
+    return NullArgument("whet_problem_parse");
+  }
+  std::string operation;
+  const absl::StatusOr<whet::FieldValues> values = whet::ParseFieldText(text, &operation);
+  if (!values.ok()) return Finish(values.status());
+  const absl::StatusOr<whet::Problem> problem = Unwrap(kernel_template).MakeProblem(*values);
+  if (!problem.ok()) return Finish(problem.status());
+  std::memcpy(fields, problem->packed().data(), problem->packed().size() * sizeof(int64_t));
+  return WHET_OK;
+}
+
+whet_status whet_prepare(whet_runtime* runtime, const whet_template* kernel_template,
+                         const int64_t* fields, size_t field_count, void* const* args, void* stream,
+                         const whet_plan** plan) {
+  if (runtime == nullptr || kernel_template == nullptr || fields == nullptr) {
+    return NullArgument("whet_prepare");
+  }
+  if (plan != nullptr) *plan = nullptr;
+  const absl::StatusOr<whet::Problem> problem =
+      Unwrap(kernel_template).MakeProblem(absl::MakeConstSpan(fields, field_count));
+  if (!problem.ok()) return Finish(problem.status());
+  const absl::StatusOr<const whet::Plan*> prepared =
+      runtime->runtime->Prepare(Unwrap(kernel_template), *problem, args, stream);
+  if (!prepared.ok()) return Finish(prepared.status());
+  if (plan != nullptr) *plan = Wrap(*prepared);
+  return WHET_OK;
+}
+
+whet_status whet_launch(whet_runtime* runtime, const whet_template* kernel_template,
+                        const int64_t* fields, size_t field_count, void* const* args,
+                        void* stream) {
+  if (runtime == nullptr || kernel_template == nullptr || fields == nullptr || args == nullptr) {
+    return NullArgument("whet_launch");
+  }
+  return Finish(runtime->runtime->Launch(Unwrap(kernel_template),
+                                         absl::MakeConstSpan(fields, field_count), args, stream));
+}
+
+whet_status whet_plan_launch(const whet_plan* plan, void* const* args, void* stream) {
+  if (plan == nullptr || args == nullptr) return NullArgument("whet_plan_launch");
+  return Finish(Unwrap(plan).Launch(args, stream));
+}
+
+const char* whet_plan_variant(const whet_plan* plan) {
+  return plan == nullptr ? "" : Unwrap(plan).resolution().variant.c_str();
+}
+
+whet_status whet_attention_forward(whet_runtime* runtime, const whet_attention_forward_args* args,
+                                   void* stream) {
+  if (runtime == nullptr || args == nullptr) return NullArgument("whet_attention_forward");
+  whet::AttentionCall call;
+  if (absl::Status s = whet::PackAttention(*args, call); !s.ok()) return Finish(s);
+  return Finish(runtime->runtime->Launch(*runtime->attention_forward,
+                                         absl::MakeConstSpan(call.fields), call.args, stream));
+}
+
+whet_status whet_attention_forward_prepare(whet_runtime* runtime,
+                                           const whet_attention_forward_args* args, void* stream,
+                                           const whet_plan** plan) {
+  if (runtime == nullptr || args == nullptr) return NullArgument("whet_attention_forward_prepare");
+  whet::AttentionCall call;
+  if (absl::Status s = whet::PackAttention(*args, call); !s.ok()) return Finish(s);
+  return whet_prepare(runtime, Wrap(runtime->attention_forward), call.fields,
+                      whet::kAttentionFields, call.args, stream, plan);
+}
+
+whet_status whet_stats(const whet_runtime* runtime, whet_counters* counters) {
+  if (runtime == nullptr || counters == nullptr) return NullArgument("whet_stats");
+  if (counters->struct_size < sizeof(size_t)) {
+    return Fail(WHET_INVALID_ARGUMENT, "whet_counters.struct_size is not set");
+  }
+  const whet::RuntimeCounters c = runtime->runtime->counters();
+  whet_counters all = {};
+  all.struct_size = counters->struct_size;
+  all.resolutions = c.resolutions;
+  all.compiles = c.compiles;
+  all.compile_failures = c.compile_failures;
+  all.tunings = c.tunings;
+  all.tuning_failures = c.tuning_failures;
+  all.loads = c.loads;
+  all.load_failures = c.load_failures;
+  all.code_hits = c.store.code_hits;
+  all.code_misses = c.store.code_misses;
+  all.winner_hits = c.store.winner_hits;
+  all.winner_misses = c.store.winner_misses;
+  all.damaged_entries = c.store.damaged_entries;
+  all.failed_writes = c.store.failed_writes;
+  std::memcpy(counters, &all, std::min(counters->struct_size, sizeof(all)));
+  return WHET_OK;
+}
+
+whet_status whet_event_callback(whet_runtime* runtime, whet_event_function function, void* user) {
+  if (runtime == nullptr) return NullArgument("whet_event_callback");
+  if (function == nullptr) {
+    runtime->runtime->SetResolutionSink(nullptr);
+    return WHET_OK;
+  }
+  runtime->runtime->SetResolutionSink([function, user](const whet::Resolution& r) {
+    const std::string variant_origin(whet::OriginName(r.variant_origin));
+    const std::string code_origin(whet::OriginName(r.code_origin));
+    whet_event event = {};
+    event.struct_size = sizeof(event);
+    event.problem = r.problem.c_str();
+    event.target = r.target.c_str();
+    event.variant = r.variant.c_str();
+    event.variant_origin = variant_origin.c_str();
+    event.code_origin = code_origin.c_str();
+    event.note = r.note.c_str();
+    event.seconds = absl::ToDoubleSeconds(r.total);
+    event.tuning_seconds = absl::ToDoubleSeconds(r.tune);
+    event.gain = r.gain;
+    function(&event, user);
+  });
+  return WHET_OK;
+}
