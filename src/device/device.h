@@ -29,8 +29,17 @@ using EventHandle = void*;
 using DevicePointer = void*;
 
 // A loaded function: `function` is the platform's handle and stays valid as long as its Module.
+// GPU drivers know the sizes of a kernel's parameters; the CPU device is told them here, and needs
+// them only to copy the parameters of a launch on a created stream.
 struct Kernel {
+  static constexpr int kParametersMax = 32;
+
   void* function = nullptr;
+  uint64_t parameter_widths = 0;  // two bits each, the first in the lowest: 1, 2, 4 or 8 bytes
+  int32_t parameters = -1;        // unknown
+
+  // Pointers for tensors, values for scalars. More than kParametersMax stay unknown.
+  void SetParameters(const std::vector<Argument>& arguments);
 };
 
 class Module {
@@ -59,8 +68,9 @@ class Device {
   // (required) FailedPrecondition when the object is for another target.
   virtual absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) = 0;
 
-  // (required) Starts the kernel and returns; params[i] points to the value of argument i. The hot
-  // path: no allocation, no lock. `geometry.empty()` launches nothing and is OK.
+  // (required) Starts the kernel and returns; params[i] points to the value of argument i, and is
+  // free again on return. The hot path: no allocation, no lock (but what a CPU stream's queue
+  // needs). `geometry.empty()` launches nothing and is OK.
   virtual absl::Status Launch(Kernel kernel, const LaunchGeometry& geometry, void* const* params,
                               StreamHandle stream) = 0;
 
