@@ -89,25 +89,24 @@ absl::StatusOr<Descriptor> MakeInput(const std::string& bytes) {
   return input;
 }
 
-bool IsLeftOut(absl::string_view name, const SubprocessOptions& options) {
-  for (const std::string& pattern : options.without_environment) {
+bool IsInherited(absl::string_view name, const SubprocessOptions& options) {
+  for (const auto& [key, value] : options.environment) {
+    if (key == name) return false;
+  }
+  for (const std::string& pattern : options.inherited_environment) {
     absl::string_view prefix = pattern;
     if (absl::ConsumeSuffix(&prefix, "*") ? absl::StartsWith(name, prefix) : name == prefix) {
       return true;
     }
-  }
-  for (const auto& [key, value] : options.environment) {
-    if (key == name) return true;
   }
   return false;
 }
 
 std::vector<std::string> MakeEnvironment(const SubprocessOptions& options) {
   std::vector<std::string> variables;
-  for (char** entry = environ; options.inherit_environment && entry != nullptr && *entry != nullptr;
-       ++entry) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const absl::string_view text = *entry;
-    if (!IsLeftOut(text.substr(0, text.find('=')), options)) variables.emplace_back(text);
+    if (IsInherited(text.substr(0, text.find('=')), options)) variables.emplace_back(text);
   }
   for (const auto& [key, value] : options.environment) {
     variables.push_back(absl::StrCat(key, "=", value));
@@ -189,7 +188,7 @@ void MarkAllCloseOnExecSlowly() {
   if (plan.memory_limit_bytes > 0) {
     const auto bytes = static_cast<rlim_t>(plan.memory_limit_bytes);
     const struct rlimit limit = {bytes, bytes};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) fail(Step::kPrepare);
+    if (setrlimit(RLIMIT_DATA, &limit) != 0) fail(Step::kPrepare);
   }
   for (int i = 0; i < 3; ++i) {
     if (dup2(plan.streams[i], i) < 0) fail(Step::kPrepare);

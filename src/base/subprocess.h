@@ -22,15 +22,14 @@ struct SubprocessOptions {
   int executable_fd = -1;
   std::string standard_input;
   std::string working_directory;  // empty: the caller's
-  // The child's variables: with inherit_environment the caller's except those that
-  // `without_environment` names ("CPATH", or "AMD_COMGR_*" for a prefix), then `environment` on
-  // top; otherwise `environment` alone.
-  bool inherit_environment = true;
-  std::vector<std::string> without_environment;
-  std::vector<std::pair<std::string, std::string>> environment;
+  // Which of the caller's variables the child gets: names, or prefixes that end in * ("*": all).
+  std::vector<std::string> inherited_environment = {"*"};
+  std::vector<std::pair<std::string, std::string>> environment;  // on top, replacing those
   absl::Duration timeout = absl::InfiniteDuration();  // then the whole process group is killed
-  int64_t memory_limit_bytes = 0;                     // address space (RLIMIT_AS); 0: none
-  int64_t output_limit_bytes = 64 << 20;              // of each stream; what is beyond is dropped
+  // Private writable memory of each process of the child (RLIMIT_DATA; not the address space, which
+  // GPU runtimes reserve by the terabyte without using it); 0: none.
+  int64_t memory_limit_bytes = 0;
+  int64_t output_limit_bytes = 64 << 20;  // of each stream; what is beyond is dropped
 };
 
 struct SubprocessResult {
