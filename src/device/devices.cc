@@ -1,6 +1,7 @@
 #include "src/device/devices.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/device/cpu/cpu_device.h"
@@ -48,9 +49,14 @@ std::vector<DeviceReport> ReportDevices(const DeviceOptions& options) {
   std::vector<DeviceReport> reports;
   for (Platform platform : kKnown) {
     const PlatformEntry* entry = Find(platform);
-    reports.push_back(entry != nullptr
-                          ? entry->report(options)
-                          : DeviceReport{.platform = platform, .reason = NotInThisBuild(platform)});
+    DeviceReport report;
+    if (entry != nullptr) {
+      report = entry->report(options);
+    } else {
+      report.reason = NotInThisBuild(platform);
+    }
+    report.platform = platform;
+    reports.push_back(std::move(report));
   }
   return reports;
 }

@@ -1,0 +1,16 @@
+// Files that a test is given by the build.
+//
+//   std::string object = ReadRunfile("tests/support/kernels/libtest_kernels.so");
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace whet {
+
+// The content of a file of the repository that is in the test's `data`; empty, with a test failure,
+// when it cannot be read.
+std::string ReadRunfile(absl::string_view path);
+
+}  // namespace whet
