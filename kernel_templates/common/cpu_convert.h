@@ -30,11 +30,14 @@ WHET_CPU_FN VecF LoadAsF32(const Bf16* p) {
   return (VecF)(__builtin_convertvector(half, VecU) << 16);
 }
 
-// The first count (less than kLanes) elements, then zeros; nothing behind them is read.
+// The first count elements, then zeros; nothing behind them is read. A full load when count >= kLanes.
 template <class T>
 WHET_CPU_FN VecF LoadFirstAsF32(const T* p, int count) {
+  if (count >= kLanes) return LoadAsF32(p);
   T part[kLanes] = {};
-  __builtin_memcpy(part, p, static_cast<unsigned>(count) * sizeof(T));
+  for (int i = 0; i < kLanes - 1; ++i) {
+    if (i < count) part[i] = p[i];
+  }
   return LoadAsF32(part);
 }
 

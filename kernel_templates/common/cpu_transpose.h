@@ -62,15 +62,29 @@ WHET_CPU_FN void TransposeSquare(VecF (&rows)[kLanes]) {
   }
 }
 
+#elif defined(__SSE__)
+
+// Lane j of row i becomes lane i of row j.
+WHET_CPU_FN void TransposeSquare(VecF (&rows)[kLanes]) {
+  const __m128 low01 = _mm_unpacklo_ps((__m128)rows[0], (__m128)rows[1]);
+  const __m128 low23 = _mm_unpacklo_ps((__m128)rows[2], (__m128)rows[3]);
+  const __m128 high01 = _mm_unpackhi_ps((__m128)rows[0], (__m128)rows[1]);
+  const __m128 high23 = _mm_unpackhi_ps((__m128)rows[2], (__m128)rows[3]);
+  rows[0] = (VecF)_mm_movelh_ps(low01, low23);
+  rows[1] = (VecF)_mm_movehl_ps(low23, low01);
+  rows[2] = (VecF)_mm_movelh_ps(high01, high23);
+  rows[3] = (VecF)_mm_movehl_ps(high23, high01);
+}
+
 #else
 
 // Lane j of row i becomes lane i of row j.
 WHET_CPU_FN void TransposeSquare(VecF (&rows)[kLanes]) {
-  VecF columns[kLanes];
+  float words[kLanes][kLanes];
+  for (int i = 0; i < kLanes; ++i) StoreVec(words[i], rows[i]);
   for (int i = 0; i < kLanes; ++i) {
-    for (int j = 0; j < kLanes; ++j) columns[j][i] = rows[i][j];
+    for (int j = 0; j < kLanes; ++j) rows[j][i] = words[i][j];
   }
-  for (int i = 0; i < kLanes; ++i) rows[i] = columns[i];
 }
 
 #endif

@@ -81,7 +81,7 @@ WHET_CPU_FN VecF MaxVec(VecF a, VecF b) {
 }
 
 WHET_CPU_FN VecI LaneIndex() {
-  VecI index;
+  VecI index = {};
   for (int i = 0; i < kLanes; ++i) index[i] = i;
   return index;
 }

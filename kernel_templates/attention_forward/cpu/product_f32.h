@@ -32,9 +32,7 @@ WHET_CPU_FN void PackKeys(const Element* k, int count, float* out) {
         VecF square[kLanes];
         for (int i = 0; i < kLanes; ++i) {
           const Element* row = k + (first + i) * int64_t{SHAPE_K_STRIDE_S} + d;
-          square[i] = first + i >= count ? ZeroVec()
-                      : dims == kLanes   ? LoadAsF32(row)
-                                         : LoadFirstAsF32(row, dims);
+          square[i] = first + i < count ? LoadFirstAsF32(row, dims) : ZeroVec();
         }
         TransposeSquare(square);
         float* to = panel_out + (int64_t{d} * width + v) * kLanes;
@@ -54,9 +52,7 @@ WHET_CPU_FN void PackValues(const Element* v, int count, float* out) {
       const Element* row = v + j * int64_t{SHAPE_V_STRIDE_S} + column;
       float* to = panel_out + int64_t{j} * width * kLanes;
       for (int i = 0; i < width; ++i) {
-        const int left = kDv - column - i * kLanes;
-        StoreVec(to + i * kLanes, left >= kLanes ? LoadAsF32(row + i * kLanes)
-                                                 : LoadFirstAsF32(row + i * kLanes, left));
+        StoreVec(to + i * kLanes, LoadFirstAsF32(row + i * kLanes, kDv - column - i * kLanes));
       }
     }
   }
