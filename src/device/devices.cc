@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/device/cpu/cpu_device.h"
+#include "src/device/cuda/cuda_device.h"
 
 namespace whet {
 namespace {
@@ -18,6 +19,7 @@ struct PlatformEntry {
 // A platform is a folder and one line here.
 constexpr PlatformEntry kPlatforms[] = {
     {Platform::kCpu, OpenCpuDevice, ReportCpuDevices},
+    {Platform::kCuda, OpenCudaDevice, ReportCudaDevices},
 };
 
 constexpr Platform kKnown[] = {Platform::kCpu, Platform::kHip, Platform::kCuda};

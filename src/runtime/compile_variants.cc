@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "src/base/mutex.h"
 #include "src/base/parallel.h"
 #include "src/runtime/code_provider.h"
 #include "src/runtime/runtime.h"

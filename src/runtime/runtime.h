@@ -77,10 +77,14 @@ class Runtime {
                                                      const Problem& problem,
                                                      const Variant& variant) = 0;
 
-  // The plan table's lookup, and the launch. A problem seen before costs no lock, no allocation, no
-  // hashing of text.
+  // The plan table's lookup, and the launch. A problem seen before costs no lock and no allocation.
   virtual absl::Status Launch(const KernelTemplate& kernel_template, const Problem& problem,
                               void* const* args, StreamHandle stream) = 0;
+
+  // The same for a problem given as its packed fields (Problem::packed).
+  virtual absl::Status Launch(const KernelTemplate& kernel_template,
+                              absl::Span<const int64_t> fields, void* const* args,
+                              StreamHandle stream) = 0;
 
   virtual RuntimeCounters counters() const = 0;
   virtual void SetProgressSink(ProgressSink sink) = 0;
