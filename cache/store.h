@@ -32,6 +32,7 @@ struct StoreOptions {
   absl::Duration busy_timeout = absl::Seconds(5);
   int64_t object_limit_bytes = 256 << 20;  // larger objects are neither stored nor believed
   Clock* clock = Clock::Real();
+  const char* sqlite_vfs = nullptr;  // name of the SQLite VFS underneath; null: the system's own
 };
 
 // A compiled code object.
@@ -60,6 +61,7 @@ struct StoreCounters {
   int64_t damaged_entries = 0;  // failed their checksum or their size, and were dropped
   int64_t set_aside_files = 0;  // whole files that were no cache of ours
   int64_t failed_writes = 0;
+  int64_t lock_waits = 0;  // times that another connection's lock was waited for
 };
 
 class Store {

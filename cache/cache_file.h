@@ -1,0 +1,55 @@
+// From a path to an open, checked, current database: creation, set-aside, fallbacks.
+//
+//   absl::StatusOr<CacheFile> file = OpenCacheFile(options, log);
+//   if (!file.ok()) file = OpenMemoryCache(options);    // a slow start, not a failure
+//
+// States of the file and who may change it. Openers hold the directory's lock shared, so that none
+// of them sees a half-made or half-renamed file; making, setting aside and migrating hold it
+// exclusively, and look again at what they saw before they act:
+//
+//   absent or empty --create--> current        (exclusive)
+//   corrupt, foreign --set aside--> absent     (exclusive, only while it is the same inode)
+//   current --open--> connection               (shared)
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cache/directory.h"
+#include "cache/pinned_vfs.h"
+#include "cache/sqlite_db.h"
+#include "cache/store.h"
+#include "src/base/log.h"
+
+namespace whet {
+
+// An open database with all that it stands on; members are destroyed in reverse order.
+struct CacheFile {
+  std::unique_ptr<PinnedDirectory> directory;  // null in memory
+  std::unique_ptr<PinnedVfs> vfs;
+  std::unique_ptr<Database> db;
+  std::string name;       // in the directory
+  FileIdentity identity;  // what the name meant when it was opened
+  bool read_only = false;
+  int set_aside_files = 0;
+
+  // Whether the name still means the file that is open. Always true in memory.
+  bool StillInPlace() const;
+};
+
+struct CacheFileOptions {
+  StoreOptions store;
+  std::function<void()> on_wait;
+};
+
+// One warning per file set aside. Errors (none of them touches the file): PermissionDenied (owner,
+// mode, symbolic link), Unavailable (locked for too long, read-only), ResourceExhausted (disk
+// full), DataLoss (damaged, and it may not be set aside because it is opened read-only).
+absl::StatusOr<CacheFile> OpenCacheFile(const CacheFileOptions& options, const Logger& log);
+
+// The same schema in memory. Only fails for want of memory.
+absl::StatusOr<CacheFile> OpenMemoryCache(const CacheFileOptions& options);
+
+}  // namespace whet
