@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <set>
@@ -42,6 +43,31 @@ struct Wave {
   std::deque<std::vector<AsyncLoad>> loads;  // oldest first, one entry per instruction
 };
 
+// LDS between two stretches of address space that nothing else uses, so that an access beside it is known for what it is.
+class LdsMemory {
+ public:
+  explicit LdsMemory(size_t bytes) : bytes_(bytes) {
+    void* const at = mmap(nullptr, bytes + 2 * kMargin, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) std::abort();
+    data_ = static_cast<unsigned char*>(at) + kMargin;
+  }
+  ~LdsMemory() { munmap(data_ - kMargin, bytes_ + 2 * kMargin); }
+  LdsMemory(const LdsMemory&) = delete;
+  LdsMemory& operator=(const LdsMemory&) = delete;
+  unsigned char* data() { return data_; }
+  size_t size() const { return bytes_; }
+  bool IsBeside(const char* at) const {
+    const char* const begin = reinterpret_cast<const char*>(data_);
+    return at >= begin - kMargin && at < begin + bytes_ + kMargin;
+  }
+
+ private:
+  static constexpr size_t kMargin = size_t{1} << 20;
+  size_t bytes_;
+  unsigned char* data_;
+};
+
 class Machine {
  public:
   Machine(const MachineProgram& program, const EmulatorLaunch& launch, EmulatorReport* report);
@@ -71,7 +97,7 @@ class Machine {
   const MachineProgram program_;
   const EmulatorLaunch& launch_;
   EmulatorReport* const report_;
-  std::vector<unsigned char> lds_;
+  LdsMemory lds_;
   LdsShadow shadow_;
   std::vector<Wave> waves_;
   std::vector<const void*> pointers_;
@@ -88,22 +114,30 @@ class Machine {
 // The machine of this thread: fibers and the kernel's hooks have no other way to find it.
 thread_local Machine* current_machine = nullptr;
 
-size_t Threads(const EmulatorLaunch& launch) { return size_t{launch.block[0]} * launch.block[1] * launch.block[2]; }
+size_t Threads(const EmulatorLaunch& launch) {
+  return size_t{launch.block[0]} * launch.block[1] * launch.block[2];
+}
 
 size_t WaveCount(const MachineProgram& program, const EmulatorLaunch& launch) {
   const auto size = static_cast<size_t>(program.wave_size);
   return (Threads(launch) + size - 1) / size;
 }
 
-Machine::Machine(const MachineProgram& program, const EmulatorLaunch& launch, EmulatorReport* report)
-    : program_(program), launch_(launch), report_(report), lds_(launch.shared_bytes), shadow_(launch.shared_bytes, WaveCount(program, launch)) {
+Machine::Machine(const MachineProgram& program, const EmulatorLaunch& launch,
+                 EmulatorReport* report)
+    : program_(program),
+      launch_(launch),
+      report_(report),
+      lds_(launch.shared_bytes),
+      shadow_(launch.shared_bytes, WaveCount(program, launch)) {
   waves_.resize(WaveCount(program, launch));
   size_t left = Threads(launch);
   for (Wave& wave : waves_) {
     wave.lanes.resize(std::min<size_t>(left, static_cast<size_t>(program.wave_size)));
     left -= wave.lanes.size();
     for (Lane& lane : wave.lanes) {
-      void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       lane.stack = stack == MAP_FAILED ? nullptr : static_cast<char*>(stack);
     }
   }
@@ -128,7 +162,8 @@ Machine::~Machine() {
 
 void Machine::Find(const std::string& what, const Wave& wave, int lane, const void* site) {
   if (!known_.insert({site, what.substr(0, 40)}).second) return;
-  const std::string who = lane < 0 ? absl::StrCat("wave ", WaveIndex(wave)) : absl::StrCat("lane ", lane, " of wave ", WaveIndex(wave));
+  const std::string who = lane < 0 ? absl::StrCat("wave ", WaveIndex(wave))
+                                   : absl::StrCat("lane ", lane, " of wave ", WaveIndex(wave));
   findings_.push_back({absl::StrCat(who, " (block ", block_, ") ", what), site});
   if (findings_.size() >= launch_.max_findings) stop_ = true;
 }
@@ -144,11 +179,14 @@ bool Machine::InsideBuffers(const void* address, size_t bytes, bool write, std::
       *why = absl::StrCat("writes ", bytes, " bytes to input ", argument.name);
       return false;
     }
-    if (nearest == nullptr || std::abs(at - begin) < std::abs(at - static_cast<const char*>(nearest->data))) nearest = &argument;
+    if (nearest == nullptr ||
+        std::abs(at - begin) < std::abs(at - static_cast<const char*>(nearest->data)))
+      nearest = &argument;
   }
   *why = absl::StrCat(write ? "writes " : "reads ", bytes, " bytes outside every buffer");
   if (nearest != nullptr) {
-    absl::StrAppend(why, ", at ", at - static_cast<const char*>(nearest->data), " of ", nearest->bytes, " bytes of ", nearest->name);
+    absl::StrAppend(why, ", at ", at - static_cast<const char*>(nearest->data), " of ",
+                    nearest->bytes, " bytes of ", nearest->name);
   }
   return false;
 }
@@ -156,27 +194,33 @@ bool Machine::InsideBuffers(const void* address, size_t bytes, bool write, std::
 void Machine::Access(const void* address, size_t bytes, bool write, const void* site) {
   const char* const at = static_cast<const char*>(address);
   const char* const lds = reinterpret_cast<const char*>(lds_.data());
+  const char* const view = reinterpret_cast<const char*>(&lane_->view);
   const auto lane = static_cast<int>(lane_->view.lane);
-  // An address just outside LDS is far from every buffer, so it is told by its distance.
   if (at >= lds && at < lds + lds_.size()) {
     const auto offset = static_cast<size_t>(at - lds);
     if (offset + bytes > lds_.size()) {
-      Find(absl::StrCat(write ? "writes" : "reads", " outside LDS, at byte ", offset, " of ", lds_.size()), *wave_, lane, site);
+      Find(absl::StrCat(write ? "writes" : "reads", " outside LDS, at byte ", offset, " of ",
+                        lds_.size()),
+           *wave_, lane, site);
       stop_ = true;
     } else {
-      const LdsAccessor who{static_cast<uint16_t>(WaveIndex(*wave_)), static_cast<uint16_t>(lane), wave_->step};
-      const char* const fault = write ? shadow_.Write(offset, bytes, who) : shadow_.Read(offset, bytes, who);
+      const LdsAccessor who{static_cast<uint16_t>(WaveIndex(*wave_)), static_cast<uint16_t>(lane),
+                            wave_->step};
+      const char* const fault =
+          write ? shadow_.Write(offset, bytes, who) : shadow_.Read(offset, bytes, who);
       if (fault != nullptr) Find(absl::StrCat(fault, ", at byte ", offset), *wave_, lane, site);
     }
-  } else if (at >= lane_->stack && at < lane_->stack + kStackBytes) {
+  } else if ((at >= lane_->stack && at < lane_->stack + kStackBytes) ||
+             (at >= view && at < view + sizeof(WhetLane))) {
     return;
   } else if (at >= program_.image_begin && at < program_.image_end) {
     return;
   } else {
     std::string why;
     if (!InsideBuffers(address, bytes, write, &why)) {
-      if (at - lds > -65536 && at - lds < static_cast<ptrdiff_t>(lds_.size()) + 65536) {
-        why = absl::StrCat(write ? "writes" : "reads", " outside LDS, at byte ", at - lds, " of ", lds_.size());
+      if (lds_.IsBeside(at)) {
+        why = absl::StrCat(write ? "writes" : "reads", " outside LDS, at byte ", at - lds, " of ",
+                           lds_.size());
       }
       Find(why, *wave_, lane, site);
       stop_ = true;
@@ -219,11 +263,13 @@ void Machine::Land(Wave* wave, size_t keep) {
       const AsyncLoad& load = wave->loads.front()[lane];
       if (load.bytes == 0) continue;
       if (load.from == nullptr) {
-        std::memset(&lds_[load.lds], 0, load.bytes);
+        std::memset(lds_.data() + load.lds, 0, load.bytes);
       } else {
-        std::memcpy(&lds_[load.lds], load.from, load.bytes);
+        std::memcpy(lds_.data() + load.lds, load.from, load.bytes);
       }
-      shadow_.Land(load.lds, load.bytes, {static_cast<uint16_t>(WaveIndex(*wave)), static_cast<uint16_t>(lane), wave->step});
+      shadow_.Land(
+          load.lds, load.bytes,
+          {static_cast<uint16_t>(WaveIndex(*wave)), static_cast<uint16_t>(lane), wave->step});
     }
     wave->loads.pop_front();
   }
@@ -241,10 +287,14 @@ void Machine::Issue(Wave* wave, const WhetWaveOp& first) {
     const auto offset = to - reinterpret_cast<const char*>(lds_.data());
     std::string why;
     if (lane.operation->operand[1] != first.operand[1]) {
-      Find("loads to LDS at an address that is not the same in all lanes of the wave", *wave, static_cast<int>(i), lane.site);
+      Find("loads to LDS at an address that is not the same in all lanes of the wave", *wave,
+           static_cast<int>(i), lane.site);
     }
-    if (offset < 0 || offset + static_cast<ptrdiff_t>(bytes) > static_cast<ptrdiff_t>(lds_.size()) || offset % 4 != 0) {
-      Find(absl::StrCat("loads to outside LDS, at byte ", offset, " of ", lds_.size()), *wave, static_cast<int>(i), lane.site);
+    if (offset < 0 ||
+        offset + static_cast<ptrdiff_t>(bytes) > static_cast<ptrdiff_t>(lds_.size()) ||
+        offset % 4 != 0) {
+      Find(absl::StrCat("loads to outside LDS, at byte ", offset, " of ", lds_.size()), *wave,
+           static_cast<int>(i), lane.site);
       stop_ = true;
       return;
     }
@@ -255,12 +305,14 @@ void Machine::Issue(Wave* wave, const WhetWaveOp& first) {
       return;
     }
     const auto at = static_cast<size_t>(offset);
-    const LdsAccessor who{static_cast<uint16_t>(WaveIndex(*wave)), static_cast<uint16_t>(i), wave->step};
+    const LdsAccessor who{static_cast<uint16_t>(WaveIndex(*wave)), static_cast<uint16_t>(i),
+                          wave->step};
     if (const char* fault = shadow_.Issue(at, bytes, who)) {
-      Find(absl::StrCat(fault, ", at byte ", at, " (asynchronous load)"), *wave, static_cast<int>(i), lane.site);
+      Find(absl::StrCat(fault, ", at byte ", at, " (asynchronous load)"), *wave,
+           static_cast<int>(i), lane.site);
     }
     // What is there until the load lands is not zero by luck.
-    std::memset(&lds_[at], 0xff, bytes);
+    std::memset(lds_.data() + at, 0xff, bytes);
     loads[i] = {at, from, bytes};
   }
   wave->loads.push_back(std::move(loads));
@@ -274,8 +326,10 @@ bool Machine::Execute(Wave* wave) {
     if (lane.state != LaneState::kAtOperation) continue;
     if (first == nullptr) first = &lane;
     if (lane.operation->op != first->operation->op ||
-        std::memcmp(lane.operation->immediate, first->operation->immediate, sizeof(first->operation->immediate)) != 0) {
-      Find("comes to another operation than the lanes before it: the wave has diverged", *wave, static_cast<int>(i), lane.site);
+        std::memcmp(lane.operation->immediate, first->operation->immediate,
+                    sizeof(first->operation->immediate)) != 0) {
+      Find("comes to another operation than the lanes before it: the wave has diverged", *wave,
+           static_cast<int>(i), lane.site);
       return false;
     }
     operands[i] = lane.operation;
@@ -310,11 +364,14 @@ bool Machine::Execute(Wave* wave) {
         const auto offset = at - reinterpret_cast<const char*>(lds_.data());
         const auto index = static_cast<int>(lane.view.lane);
         if (offset < 0 || offset + 8 > static_cast<ptrdiff_t>(lds_.size()) || offset % 8 != 0) {
-          Find(absl::StrCat("reads outside LDS or unaligned, at byte ", offset, " of ", lds_.size()), *wave, index, lane.site);
+          Find(
+              absl::StrCat("reads outside LDS or unaligned, at byte ", offset, " of ", lds_.size()),
+              *wave, index, lane.site);
           stop_ = true;
           return false;
         }
-        const LdsAccessor who{static_cast<uint16_t>(WaveIndex(*wave)), static_cast<uint16_t>(index), wave->step};
+        const LdsAccessor who{static_cast<uint16_t>(WaveIndex(*wave)), static_cast<uint16_t>(index),
+                              wave->step};
         if (const char* fault = shadow_.Read(static_cast<size_t>(offset), 8, who)) {
           Find(absl::StrCat(fault, ", at byte ", offset), *wave, index, lane.site);
         }
@@ -323,7 +380,8 @@ bool Machine::Execute(Wave* wave) {
     default:
       if (operation.op == kWhetMfma || operation.op == kWhetSmfmac) ++report_->matrix_operations;
       if (!ExecuteWaveOp(operands)) {
-        Find(absl::StrCat("uses an operation that the emulator does not have (", operation.op, ")"), *wave, -1, first->site);
+        Find(absl::StrCat("uses an operation that the emulator does not have (", operation.op, ")"),
+             *wave, -1, first->site);
         return false;
       }
   }
@@ -350,7 +408,7 @@ bool Machine::RunWave(Wave* wave) {
 void Machine::RunBlock(uint64_t block) {
   block_ = block;
   shadow_.Reset();
-  std::fill(lds_.begin(), lds_.end(), static_cast<unsigned char>(0xff));
+  std::memset(lds_.data(), 0xff, lds_.size());
   unsigned thread = 0;
   for (Wave& wave : waves_) {
     wave.step = 0;
@@ -361,7 +419,8 @@ void Machine::RunBlock(uint64_t block) {
       Lane& lane = wave.lanes[i];
       const auto x = launch_.block[0], y = launch_.block[1];
       lane.view = {{thread % x, thread / x % y, thread / x / y},
-                   {static_cast<unsigned>(block % launch_.grid[0]), static_cast<unsigned>(block / launch_.grid[0] % launch_.grid[1]),
+                   {static_cast<unsigned>(block % launch_.grid[0]),
+                    static_cast<unsigned>(block / launch_.grid[0] % launch_.grid[1]),
                     static_cast<unsigned>(block / launch_.grid[0] / launch_.grid[1])},
                    static_cast<unsigned>(i),
                    lds_.data()};
@@ -397,7 +456,9 @@ void Machine::RunBlock(uint64_t block) {
   }
   for (const Wave& wave : waves_) {
     if (wave.barriers != waves_[0].barriers) {
-      Find(absl::StrCat("has passed ", wave.barriers, " barriers, wave 0 has passed ", waves_[0].barriers), wave, -1, nullptr);
+      Find(absl::StrCat("has passed ", wave.barriers, " barriers, wave 0 has passed ",
+                        waves_[0].barriers),
+           wave, -1, nullptr);
     }
     if (!wave.loads.empty()) Find("has ended with asynchronous loads in flight", wave, -1, nullptr);
   }
@@ -421,7 +482,8 @@ std::vector<RawFinding> Machine::Run() {
 
 }  // namespace
 
-std::vector<RawFinding> RunBlocks(const MachineProgram& program, const EmulatorLaunch& launch, EmulatorReport* report) {
+std::vector<RawFinding> RunBlocks(const MachineProgram& program, const EmulatorLaunch& launch,
+                                  EmulatorReport* report) {
   return Machine(program, launch, report).Run();
 }
 

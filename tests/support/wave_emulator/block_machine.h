@@ -21,12 +21,14 @@ struct MachineProgram {
   void (*entry)(void* const* arguments);
   const WhetHooks** hooks;  // the kernel's pointers, set by the machine
   WhetLane** lane;
-  const char* image_begin;  // the loaded library: its constants and static variables may be read and written freely
+  const char*
+      image_begin;  // the loaded library: its constants and static variables may be read and written freely
   const char* image_end;
   int wave_size;
 };
 
 // Runs the launch in the calling thread. Fills the counters of `report`; findings come back raw.
-std::vector<RawFinding> RunBlocks(const MachineProgram& program, const EmulatorLaunch& launch, EmulatorReport* report);
+std::vector<RawFinding> RunBlocks(const MachineProgram& program, const EmulatorLaunch& launch,
+                                  EmulatorReport* report);
 
 }  // namespace whet::emulator

@@ -23,7 +23,8 @@ const char* LdsShadow::Read(size_t at, size_t size, const LdsAccessor& who) {
     } else if (byte.state == State::kInFlight) {
       fault = "reads LDS that an asynchronous load still owns: no s_waitcnt has covered it";
     } else if (byte.wave != who.wave) {
-      if (!Published(byte)) fault = "reads LDS that another wave wrote, with no wait by the writer and barrier since";
+      if (!Published(byte))
+        fault = "reads LDS that another wave wrote, with no wait by the writer and barrier since";
     } else if (!byte.landed && byte.lane != who.lane && byte.step == who.step) {
       fault = "reads LDS that another lane of its wave wrote, with no step of the whole wave since";
     }

@@ -48,8 +48,8 @@ class LdsShadow {
     uint16_t lane = 0;
     uint16_t wave = 0;
     uint32_t step = 0;
-    bool landed = false;      // written by an asynchronous load, settled in the epoch `wait`
-    uint32_t wait = 0;        // else: the writer's wait (counted from 0) that settles the write
+    bool landed = false;  // written by an asynchronous load, settled in the epoch `wait`
+    uint32_t wait = 0;    // else: the writer's wait (counted from 0) that settles the write
     uint32_t read_epoch = 0;
     uint32_t read_waves = 0;  // bit per wave that has read in read_epoch
   };

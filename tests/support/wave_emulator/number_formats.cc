@@ -11,20 +11,34 @@ struct Layout {
   int exponent_bits;
   int mantissa_bits;
   int bias;
-  enum { kIeee, kNanOnly, kFinite, kUnsignedZero } special;  // kUnsignedZero: FNUZ, where "minus zero" is the only NaN
+  enum {
+    kIeee,
+    kNanOnly,
+    kFinite,
+    kUnsignedZero
+  } special;  // kUnsignedZero: FNUZ, where "minus zero" is the only NaN
 };
 
 Layout LayoutOf(NumberFormat format) {
   switch (format) {
-    case NumberFormat::kE4m3: return {4, 3, 7, Layout::kNanOnly};
-    case NumberFormat::kE5m2: return {5, 2, 15, Layout::kIeee};
-    case NumberFormat::kE2m3: return {2, 3, 1, Layout::kFinite};
-    case NumberFormat::kE3m2: return {3, 2, 3, Layout::kFinite};
-    case NumberFormat::kE2m1: return {2, 1, 1, Layout::kFinite};
-    case NumberFormat::kE4m3Fnuz: return {4, 3, 8, Layout::kUnsignedZero};
-    case NumberFormat::kE5m2Fnuz: return {5, 2, 16, Layout::kUnsignedZero};
-    case NumberFormat::kBf16: return {8, 7, 127, Layout::kIeee};
-    case NumberFormat::kF16: return {5, 10, 15, Layout::kIeee};
+    case NumberFormat::kE4m3:
+      return {4, 3, 7, Layout::kNanOnly};
+    case NumberFormat::kE5m2:
+      return {5, 2, 15, Layout::kIeee};
+    case NumberFormat::kE2m3:
+      return {2, 3, 1, Layout::kFinite};
+    case NumberFormat::kE3m2:
+      return {3, 2, 3, Layout::kFinite};
+    case NumberFormat::kE2m1:
+      return {2, 1, 1, Layout::kFinite};
+    case NumberFormat::kE4m3Fnuz:
+      return {4, 3, 8, Layout::kUnsignedZero};
+    case NumberFormat::kE5m2Fnuz:
+      return {5, 2, 16, Layout::kUnsignedZero};
+    case NumberFormat::kBf16:
+      return {8, 7, 127, Layout::kIeee};
+    case NumberFormat::kF16:
+      return {5, 10, 15, Layout::kIeee};
   }
   return {8, 7, 127, Layout::kIeee};
 }
@@ -32,10 +46,14 @@ Layout LayoutOf(NumberFormat format) {
 uint32_t Overflow(const Layout& l, uint32_t sign) {
   const uint32_t exponent = (1u << l.exponent_bits) - 1;
   switch (l.special) {
-    case Layout::kIeee: return sign | exponent << l.mantissa_bits;
-    case Layout::kNanOnly: return sign | exponent << l.mantissa_bits | ((1u << l.mantissa_bits) - 1);
-    case Layout::kUnsignedZero: return 1u << (l.exponent_bits + l.mantissa_bits);
-    case Layout::kFinite: break;
+    case Layout::kIeee:
+      return sign | exponent << l.mantissa_bits;
+    case Layout::kNanOnly:
+      return sign | exponent << l.mantissa_bits | ((1u << l.mantissa_bits) - 1);
+    case Layout::kUnsignedZero:
+      return 1u << (l.exponent_bits + l.mantissa_bits);
+    case Layout::kFinite:
+      break;
   }
   return sign | exponent << l.mantissa_bits | ((1u << l.mantissa_bits) - 1);
 }
@@ -63,13 +81,16 @@ float DecodeFloat(NumberFormat format, uint32_t bits) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   if (l.special == Layout::kIeee && exponent == exponent_mask) {
     if (mantissa != 0) return nan;
-    return negative ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
+    return negative ? -std::numeric_limits<float>::infinity()
+                    : std::numeric_limits<float>::infinity();
   }
-  if (l.special == Layout::kNanOnly && exponent == exponent_mask && mantissa == mantissa_mask) return nan;
+  if (l.special == Layout::kNanOnly && exponent == exponent_mask && mantissa == mantissa_mask)
+    return nan;
   if (l.special == Layout::kUnsignedZero && negative && exponent == 0 && mantissa == 0) return nan;
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - l.bias - l.mantissa_bits)
-                                        : std::ldexp(static_cast<float>(mantissa | (1u << l.mantissa_bits)),
-                                                     static_cast<int>(exponent) - l.bias - l.mantissa_bits);
+  const float magnitude =
+      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - l.bias - l.mantissa_bits)
+                    : std::ldexp(static_cast<float>(mantissa | (1u << l.mantissa_bits)),
+                                 static_cast<int>(exponent) - l.bias - l.mantissa_bits);
   return negative ? -magnitude : magnitude;
 }
 
@@ -88,11 +109,14 @@ uint32_t EncodeFloat(NumberFormat format, float value) {
   exponent -= 1;
   if (exponent < 1 - l.bias) exponent = 1 - l.bias;
   // nearbyint rounds to nearest even in the default mode.
-  const auto mantissa = static_cast<int64_t>(std::nearbyint(std::ldexp(magnitude, l.mantissa_bits - exponent)));
-  const int64_t code = mantissa + static_cast<int64_t>(exponent + l.bias - 1) * (int64_t{1} << l.mantissa_bits);
+  const auto mantissa =
+      static_cast<int64_t>(std::nearbyint(std::ldexp(magnitude, l.mantissa_bits - exponent)));
+  const int64_t code =
+      mantissa + static_cast<int64_t>(exponent + l.bias - 1) * (int64_t{1} << l.mantissa_bits);
   if (code == 0) return l.special == Layout::kUnsignedZero ? 0 : sign;
   int64_t largest = (int64_t{1} << (l.exponent_bits + l.mantissa_bits)) - 1;
-  if (l.special == Layout::kIeee) largest = (((int64_t{1} << l.exponent_bits) - 1) << l.mantissa_bits) - 1;
+  if (l.special == Layout::kIeee)
+    largest = (((int64_t{1} << l.exponent_bits) - 1) << l.mantissa_bits) - 1;
   if (l.special == Layout::kNanOnly) largest -= 1;
   if (code > largest) return Overflow(l, sign);
   return sign | static_cast<uint32_t>(code);

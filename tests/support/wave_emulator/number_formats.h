@@ -9,7 +9,17 @@
 namespace whet::emulator {
 
 // The values are the format codes of the f8f6f4 instructions for 0..4; the rest is ours.
-enum class NumberFormat { kE4m3 = 0, kE5m2 = 1, kE2m3 = 2, kE3m2 = 3, kE2m1 = 4, kE4m3Fnuz = 5, kE5m2Fnuz = 6, kBf16 = 7, kF16 = 8 };
+enum class NumberFormat {
+  kE4m3 = 0,
+  kE5m2 = 1,
+  kE2m3 = 2,
+  kE3m2 = 3,
+  kE2m1 = 4,
+  kE4m3Fnuz = 5,
+  kE5m2Fnuz = 6,
+  kBf16 = 7,
+  kF16 = 8
+};
 
 // Bits of one element.
 int FormatBits(NumberFormat format);

@@ -47,13 +47,16 @@ bool Mfma(const WaveOperands& lanes) {
     const WhetWaveOp* const op = lanes[static_cast<size_t>(lane)];
     if (op == nullptr) continue;
     for (int e = 0; e < per_lane; ++e) {
-      a[static_cast<size_t>(shape_a.Row(lane) * k + shape_a.K(lane, e))] = DecodeFloat(format_a, PackedElement(op->operand[0], format_a, e));
-      b[static_cast<size_t>(shape_b.Row(lane) * k + shape_b.K(lane, e))] = DecodeFloat(format_b, PackedElement(op->operand[1], format_b, e));
+      a[static_cast<size_t>(shape_a.Row(lane) * k + shape_a.K(lane, e))] =
+          DecodeFloat(format_a, PackedElement(op->operand[0], format_a, e));
+      b[static_cast<size_t>(shape_b.Row(lane) * k + shape_b.K(lane, e))] =
+          DecodeFloat(format_b, PackedElement(op->operand[1], format_b, e));
     }
     if (scaled) {
       // One E8M0 byte per row and 32 elements of k; 255 is NaN.
       const auto value = [&](int operand, long long byte) {
-        const uint32_t bits = Read<uint32_t>(static_cast<char*>(op->operand[4]) + 4 * operand) >> (8 * byte) & 255;
+        const uint32_t bits =
+            Read<uint32_t>(static_cast<char*>(op->operand[4]) + 4 * operand) >> (8 * byte) & 255;
         return bits == 255 ? std::nanf("") : std::ldexp(1.0f, static_cast<int>(bits) - 127);
       };
       const auto at = static_cast<size_t>(lane % rows * (k / 32) + lane / rows);
@@ -103,14 +106,16 @@ bool Smfmac(const WaveOperands& lanes) {
     const WhetWaveOp* const op = lanes[static_cast<size_t>(lane)];
     if (op == nullptr) continue;
     for (int e = 0; e < 32; ++e) {
-      b[static_cast<size_t>(lane % 16 * k + dense.K(lane, e))] = DecodeFloat(format_b, PackedElement(op->operand[1], format_b, e));
+      b[static_cast<size_t>(lane % 16 * k + dense.K(lane, e))] =
+          DecodeFloat(format_b, PackedElement(op->operand[1], format_b, e));
     }
     const auto index = Read<uint32_t>(op->operand[4]);
     // A lane's 16 stored elements cover 32 consecutive k, in groups of four.
     for (int e = 0; e < 16; ++e) {
       const int within = static_cast<int>(index >> (2 * e) & 3);
       const int at = 32 * (lane / 16) + e / 2 * 4 + within;
-      a[static_cast<size_t>(lane % 16 * k + at)] += DecodeFloat(format_a, PackedElement(op->operand[0], format_a, e));
+      a[static_cast<size_t>(lane % 16 * k + at)] +=
+          DecodeFloat(format_a, PackedElement(op->operand[0], format_a, e));
     }
   }
   for (int lane = 0; lane < kMaxWaveSize; ++lane) {
@@ -119,7 +124,9 @@ bool Smfmac(const WaveOperands& lanes) {
     for (int r = 0; r < 4; ++r) {
       const int i = dense.DRow(lane, r);
       float sum = 0;
-      for (int e = 0; e < k; ++e) sum += a[static_cast<size_t>(i * k + e)] * b[static_cast<size_t>(dense.DColumn(lane) * k + e)];
+      for (int e = 0; e < k; ++e)
+        sum +=
+            a[static_cast<size_t>(i * k + e)] * b[static_cast<size_t>(dense.DColumn(lane) * k + e)];
       static_cast<float*>(op->operand[3])[r] = static_cast<float*>(op->operand[2])[r] + sum;
     }
   }
@@ -145,7 +152,8 @@ bool ReadTranspose(const WaveOperands& lanes) {
     auto* const result = static_cast<unsigned char*>(lanes[lane]->operand[1]);
     for (int row = 0; row < per_piece; ++row) {
       const size_t from = group + static_cast<size_t>(row * lanes_per_row + column / per_piece);
-      std::memcpy(result + row * bytes, loaded[from] + column % per_piece * bytes, static_cast<size_t>(bytes));
+      std::memcpy(result + row * bytes, loaded[from] + column % per_piece * bytes,
+                  static_cast<size_t>(bytes));
     }
   }
   return true;
@@ -178,15 +186,24 @@ int DppSource(int lane, int control) {
   if (control >= 0x121 && control <= 0x12f) return row + (at - (control - 0x120) + 16) % 16;
   if (control >= 0x150 && control <= 0x15f) return row + control - 0x150;
   switch (control) {
-    case 0x130: return lane + 1 < kMaxWaveSize ? lane + 1 : -1;
-    case 0x134: return (lane + 1) % kMaxWaveSize;
-    case 0x138: return lane - 1;
-    case 0x13c: return (lane + kMaxWaveSize - 1) % kMaxWaveSize;
-    case 0x140: return row + 15 - at;
-    case 0x141: return row + at / 8 * 8 + 7 - at % 8;
-    case 0x142: return row == 0 ? -1 : row - 1;
-    case 0x143: return lane < 32 ? -1 : 31;
-    default: return -2;
+    case 0x130:
+      return lane + 1 < kMaxWaveSize ? lane + 1 : -1;
+    case 0x134:
+      return (lane + 1) % kMaxWaveSize;
+    case 0x138:
+      return lane - 1;
+    case 0x13c:
+      return (lane + kMaxWaveSize - 1) % kMaxWaveSize;
+    case 0x140:
+      return row + 15 - at;
+    case 0x141:
+      return row + at / 8 * 8 + 7 - at % 8;
+    case 0x142:
+      return row == 0 ? -1 : row - 1;
+    case 0x143:
+      return lane < 32 ? -1 : 31;
+    default:
+      return -2;
   }
 }
 
@@ -200,7 +217,8 @@ bool Dpp(const WaveOperands& lanes) {
     if (op == nullptr) continue;
     const int from = DppSource(static_cast<int>(lane), static_cast<int>(op->immediate[0]));
     if (from == -2) return false;
-    const bool enabled = op->immediate[1] >> (lane / 16) & 1 && op->immediate[2] >> (lane % 16 / 4) & 1;
+    const bool enabled =
+        op->immediate[1] >> (lane / 16) & 1 && op->immediate[2] >> (lane % 16 / 4) & 1;
     uint32_t result = Read<uint32_t>(op->operand[0]);
     if (enabled) {
       if (from >= 0 && lanes[static_cast<size_t>(from)] != nullptr) {
@@ -228,7 +246,8 @@ bool Gather(const WaveOperands& lanes, int op_code) {
       const auto pattern = static_cast<size_t>(op->immediate[0]);
       size_t from = lane / 4 * 4 + (pattern >> (2 * (lane % 4)) & 3);
       if ((pattern & 0x8000) == 0) {
-        from = lane / 32 * 32 + (((lane % 32 & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
+        from = lane / 32 * 32 +
+               (((lane % 32 & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
       }
       result[lane] = source[from];
     } else {
@@ -249,7 +268,8 @@ bool Gather(const WaveOperands& lanes, int op_code) {
 bool Ballot(const WaveOperands& lanes) {
   uint64_t mask = 0;
   for (size_t lane = 0; lane < kMaxWaveSize; ++lane) {
-    if (lanes[lane] != nullptr && Read<int>(lanes[lane]->operand[0]) != 0) mask |= uint64_t{1} << lane;
+    if (lanes[lane] != nullptr && Read<int>(lanes[lane]->operand[0]) != 0)
+      mask |= uint64_t{1} << lane;
   }
   for (const WhetWaveOp* op : lanes) {
     if (op != nullptr) Write(op->operand[1], mask);
@@ -260,7 +280,8 @@ bool Ballot(const WaveOperands& lanes) {
 bool Broadcast(const WaveOperands& lanes) {
   const WhetWaveOp& first = First(lanes);
   const bool named = first.op == kWhetReadLane;
-  const WhetWaveOp* const from = named ? lanes[Read<uint32_t>(first.operand[1]) % kMaxWaveSize] : &first;
+  const WhetWaveOp* const from =
+      named ? lanes[Read<uint32_t>(first.operand[1]) % kMaxWaveSize] : &first;
   const uint32_t value = from == nullptr ? 0 : Read<uint32_t>(from->operand[0]);
   for (const WhetWaveOp* op : lanes) {
     if (op != nullptr) Write(op->operand[named ? 2 : 1], value);
@@ -286,18 +307,27 @@ int MatrixShape::DRow(int lane, int index) const {
 
 bool ExecuteWaveOp(const WaveOperands& lanes) {
   switch (First(lanes).op) {
-    case kWhetMfma: return Mfma(lanes);
-    case kWhetSmfmac: return Smfmac(lanes);
-    case kWhetReadTranspose: return ReadTranspose(lanes);
-    case kWhetPermlaneSwap: return PermlaneSwap(lanes);
-    case kWhetDpp: return Dpp(lanes);
+    case kWhetMfma:
+      return Mfma(lanes);
+    case kWhetSmfmac:
+      return Smfmac(lanes);
+    case kWhetReadTranspose:
+      return ReadTranspose(lanes);
+    case kWhetPermlaneSwap:
+      return PermlaneSwap(lanes);
+    case kWhetDpp:
+      return Dpp(lanes);
     case kWhetBpermute:
     case kWhetPermute:
-    case kWhetSwizzle: return Gather(lanes, First(lanes).op);
-    case kWhetBallot: return Ballot(lanes);
+    case kWhetSwizzle:
+      return Gather(lanes, First(lanes).op);
+    case kWhetBallot:
+      return Ballot(lanes);
     case kWhetReadFirstLane:
-    case kWhetReadLane: return Broadcast(lanes);
-    default: return false;
+    case kWhetReadLane:
+      return Broadcast(lanes);
+    default:
+      return false;
   }
 }
 

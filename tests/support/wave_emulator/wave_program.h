@@ -39,7 +39,8 @@ struct EmulatorArgument {
   template <typename T>
   static EmulatorArgument Scalar(T value) {
     EmulatorArgument argument;
-    argument.scalar.assign(reinterpret_cast<const char*>(&value), reinterpret_cast<const char*>(&value) + sizeof(value));
+    argument.scalar.assign(reinterpret_cast<const char*>(&value),
+                           reinterpret_cast<const char*>(&value) + sizeof(value));
     return argument;
   }
 
@@ -51,7 +52,8 @@ struct EmulatorArgument {
 };
 
 struct EmulatorSource {
-  std::string source;        // one translation unit: the template's prelude, then the source with its includes in place
+  std::string
+      source;  // one translation unit: the template's prelude, then the source with its includes in place
   std::string entry;         // the kernel's symbol
   std::string architecture;  // decides the flavour of FP8 and the size of a wave: "gfx950"
   std::string compiler = "clang++-22";
@@ -67,7 +69,8 @@ struct EmulatorLaunch {
 };
 
 struct EmulatorFinding {
-  std::string text;      // "lane 5 of wave 2 (block 0) reads LDS that was never written, at byte 128 ... at kernel.cu:57"
+  std::string
+      text;  // "lane 5 of wave 2 (block 0) reads LDS that was never written, at byte 128 ... at kernel.cu:57"
   std::string location;  // file:line of the kernel, or "" where the compiler left no trace
 };
 

@@ -1,0 +1,48 @@
+// One attention problem, run in the emulator and compared with attention in double precision.
+//
+//   AttentionCase c{.kernel = "portable.cu", .architecture = "gfx90a", .seq_q = 65, .seq_kv = 33};
+//   AttentionResult result = *RunAttention("kernel_templates", c);
+//   EXPECT_LT(result.output_error, 4e-3);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/support/wave_emulator/wave_program.h"
+
+namespace whet::emulator {
+
+struct AttentionCase {
+  std::string kernel;
+  std::string architecture;
+  std::vector<std::pair<std::string, int>> tune;
+  uint32_t threads = 256;
+  size_t shared_bytes = 0;
+  int block_q = 64;
+  bool bf16 = true;
+  int batch = 1, heads_q = 1, heads_kv = 1, seq_q = 64, seq_kv = 64, dqk = 128, dv = 128;
+  bool causal = false;
+  bool lse = true;
+  bool rows_first =
+      false;  // [B, S, H, D] instead of [B, H, S, D], with `gap` unused elements behind each row
+  int gap = 0;
+  float spread = 1.0f;  // standard deviation of Q, K and V
+  int alignment = 16;
+  std::vector<uint64_t> blocks;  // see EmulatorLaunch; rows of other blocks are not compared
+};
+
+struct AttentionResult {
+  double output_error = 0;  // relative L2
+  double lse_error = 0;     // largest absolute difference; infinities must agree
+  int64_t rows = 0;         // compared
+  bool untouched_gaps = true;
+  EmulatorReport report;
+};
+
+std::string Describe(const AttentionCase& c);
+absl::StatusOr<AttentionResult> RunAttention(const std::string& root, const AttentionCase& c);
+
+}  // namespace whet::emulator
