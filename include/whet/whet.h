@@ -34,17 +34,22 @@ extern "C" {
 /* Never renumbered. */
 typedef enum whet_status {
   WHET_OK = 0,
-  WHET_INVALID_ARGUMENT = 1,    /* the message names the argument or field */
-  WHET_NOT_FOUND = 2,           /* no such operation; or offline and not in the cache */
+  WHET_INVALID_ARGUMENT = 1, /* the message names the argument or field */
+  WHET_NOT_FOUND = 2,        /* no such operation; or offline and not in the cache */
   WHET_ALREADY_EXISTS = 3,
-  WHET_FAILED_PRECONDITION = 4, /* the stream is being captured and the problem is not prepared; every variant failed */
-  WHET_UNAVAILABLE = 5,         /* no such device, or it was lost */
-  WHET_UNIMPLEMENTED = 6,       /* no kernel for this problem on this target */
-  WHET_RESOURCE_EXHAUSTED = 7,  /* out of memory */
+  WHET_FAILED_PRECONDITION =
+      4, /* the stream is being captured and the problem is not prepared; every variant failed */
+  WHET_UNAVAILABLE = 5,        /* no such device, or it was lost */
+  WHET_UNIMPLEMENTED = 6,      /* no kernel for this problem on this target */
+  WHET_RESOURCE_EXHAUSTED = 7, /* out of memory */
   WHET_INTERNAL = 8
 } whet_status;
 
-typedef enum whet_platform { WHET_PLATFORM_CPU = 1, WHET_PLATFORM_HIP = 2, WHET_PLATFORM_CUDA = 3 } whet_platform;
+typedef enum whet_platform {
+  WHET_PLATFORM_CPU = 1,
+  WHET_PLATFORM_HIP = 2,
+  WHET_PLATFORM_CUDA = 3
+} whet_platform;
 
 typedef enum whet_dtype {
   WHET_DTYPE_F32 = 1,
@@ -77,36 +82,42 @@ typedef struct whet_options {
   double tuning_budget_s;      /* per problem; 0: the default */
   int32_t cpu_threads;         /* of the CPU device; 0: the processors this process may use */
 } whet_options;
-#define WHET_OPTIONS_INIT {sizeof(whet_options), NULL, NULL, NULL, NULL, 0, 0}
+#define WHET_OPTIONS_INIT \
+  { sizeof(whet_options), NULL, NULL, NULL, NULL, 0, 0 }
 
 /* `options` may be NULL. On failure *runtime is NULL. An unusable cache is no failure. */
-WHET_API whet_status whet_runtime_open(const whet_options* options, whet_platform platform, int32_t device,
-                                       whet_runtime** runtime);
+WHET_API whet_status whet_runtime_open(const whet_options* options, whet_platform platform,
+                                       int32_t device, whet_runtime** runtime);
 WHET_API void whet_runtime_close(whet_runtime* runtime); /* NULL is fine */
 
 /* ---- Any operation ---- */
 
 /* A built-in operation ("attention_forward", "rms_norm") or an added one. WHET_NOT_FOUND lists the known ones. */
-WHET_API whet_status whet_template_find(whet_runtime* runtime, const char* name, const whet_template** result);
+WHET_API whet_status whet_template_find(whet_runtime* runtime, const char* name,
+                                        const whet_template** result);
 
 /* Adds an operation (docs/templates.md): `paths` relative to the templates' root ("scale/scale.json"), `texts` their contents. Both are copied. */
-WHET_API whet_status whet_template_create(whet_runtime* runtime, const char* name, const char* const* paths,
-                                          const char* const* texts, size_t count, const whet_template** result);
+WHET_API whet_status whet_template_create(whet_runtime* runtime, const char* name,
+                                          const char* const* paths, const char* const* texts,
+                                          size_t count, const whet_template** result);
 
 /* Fields of the operation's problems, in order. */
 WHET_API size_t whet_template_field_count(const whet_template* kernel_template);
 
 /* "dtype=bf16,rows=512,..." into packed fields: integers and flags as they are, dtypes as whet_dtype. `fields` holds whet_template_field_count() words. */
-WHET_API whet_status whet_problem_parse(const whet_template* kernel_template, const char* text, int64_t* fields);
+WHET_API whet_status whet_problem_parse(const whet_template* kernel_template, const char* text,
+                                        int64_t* fields);
 
 /* Settles a problem ahead of its first launch: from the caches or by compiling, and, with `args`, by tuning on those tensors (inputs are read, outputs are
  * not written). args[i] points to the value of argument i, as in cuLaunchKernel. `plan` may be NULL. */
-WHET_API whet_status whet_prepare(whet_runtime* runtime, const whet_template* kernel_template, const int64_t* fields,
-                                  size_t field_count, void* const* args, void* stream, const whet_plan** plan);
+WHET_API whet_status whet_prepare(whet_runtime* runtime, const whet_template* kernel_template,
+                                  const int64_t* fields, size_t field_count, void* const* args,
+                                  void* stream, const whet_plan** plan);
 
 /* Launches; the first time as whet_prepare first. */
-WHET_API whet_status whet_launch(whet_runtime* runtime, const whet_template* kernel_template, const int64_t* fields,
-                                 size_t field_count, void* const* args, void* stream);
+WHET_API whet_status whet_launch(whet_runtime* runtime, const whet_template* kernel_template,
+                                 const int64_t* fields, size_t field_count, void* const* args,
+                                 void* stream);
 
 /* The shortest way: no lookup. */
 WHET_API whet_status whet_plan_launch(const whet_plan* plan, void* const* args, void* stream);
@@ -126,17 +137,24 @@ typedef struct whet_attention_forward_args {
   int64_t batch, heads_q, heads_kv, seq_q, seq_kv, dqk, dv;
   const void *q, *k, *v;
   void* o;
-  float* lse;   /* NULL: not wanted */
-  float scale;  /* 0: 1 / sqrt(dqk) */
+  float* lse;  /* NULL: not wanted */
+  float scale; /* 0: 1 / sqrt(dqk) */
   /* In elements: batch, head, sequence. All three 0: contiguous [B, H, S, D]. */
   int64_t q_strides[3], k_strides[3], v_strides[3], o_strides[3];
 } whet_attention_forward_args;
-#define WHET_ATTENTION_FORWARD_ARGS_INIT {sizeof(whet_attention_forward_args), WHET_DTYPE_BF16, 0, 1, 1, 1, 0, 0, 0, 0, \
-                                          NULL, NULL, NULL, NULL, NULL, 0, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}}
+#define WHET_ATTENTION_FORWARD_ARGS_INIT                                                      \
+  {                                                                                           \
+    sizeof(whet_attention_forward_args), WHET_DTYPE_BF16, 0, 1, 1, 1, 0, 0, 0, 0, NULL, NULL, \
+        NULL, NULL, NULL, 0, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {                               \
+      0, 0, 0                                                                                 \
+    }                                                                                         \
+  }
 
-WHET_API whet_status whet_attention_forward(whet_runtime* runtime, const whet_attention_forward_args* args, void* stream);
+WHET_API whet_status whet_attention_forward(whet_runtime* runtime,
+                                            const whet_attention_forward_args* args, void* stream);
 /* The same without the launch: compiles and tunes on these tensors now rather than at the first call. */
-WHET_API whet_status whet_attention_forward_prepare(whet_runtime* runtime, const whet_attention_forward_args* args,
+WHET_API whet_status whet_attention_forward_prepare(whet_runtime* runtime,
+                                                    const whet_attention_forward_args* args,
                                                     void* stream, const whet_plan** plan);
 
 /* ---- What happened ---- */
@@ -161,7 +179,8 @@ typedef struct whet_event {
 } whet_event;
 typedef void (*whet_event_function)(const whet_event* event, void* user);
 /* Called on the thread that settled the problem. NULL ends it. */
-WHET_API whet_status whet_event_callback(whet_runtime* runtime, whet_event_function function, void* user);
+WHET_API whet_status whet_event_callback(whet_runtime* runtime, whet_event_function function,
+                                         void* user);
 
 #ifdef __cplusplus
 } /* extern "C" */

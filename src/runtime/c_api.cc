@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "include/whet/whet.h"
+#include "whet/whet.h"
 #include "src/runtime/runtime.h"
 
 struct whet_runtime {

@@ -9,6 +9,9 @@
 
 namespace whet {
 
+// The absolute path of such a file, for what must be opened by name.
+std::string RunfilePath(absl::string_view path);
+
 // The content of a file of the repository that is in the test's `data`; empty, with a test failure,
 // when it cannot be read.
 std::string ReadRunfile(absl::string_view path);

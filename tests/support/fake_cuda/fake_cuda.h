@@ -1,0 +1,33 @@
+// A test double of the CUDA driver for machines without a GPU: a shared object with the driver's entry points that keeps device memory in host memory, runs
+// host functions as kernels at launch, and fails any call on demand. As documented for the real driver: handles are checked, events time what was recorded between
+// them, a capture forbids what it forbids, and after a fault every later call in the context fails.
+//
+//   FakeCuda fake = FakeCuda::Load();             // its own copy of the shared object
+//   fake.control->fail_symbol = "cuMemAlloc_v2";  fake.control->fail_at_call = 3;  fake.control->fail_with = 2;
+//
+// A "code object" is the text "fake-cubin <arch>\n<kernel>\n<kernel>..."; kernels are those in kFakeKernels of fake_libcuda.cc:
+//   add_one(float* x, int32 n)      x[i] += 1
+//   fault(...)                      breaks the context with CUDA_ERROR_ILLEGAL_ADDRESS
+#pragma once
+
+#include <cstdint>
+
+// Shared by the double and the tests through the exported fake_cuda_control().
+struct FakeCudaControl {
+  const char* fail_symbol = nullptr;  // entry point to fail; "*": every one
+  int64_t fail_at_call = 0;           // which call of it, from 1; 0: none
+  bool fail_persistently = false;     // and all later ones
+  int fail_with = 999;
+
+  int device_count = 1;
+  int capturing = 0;  // what cuStreamIsCapturing says
+  int64_t memory_bytes = int64_t{1} << 30;
+
+  // Counted by the double.
+  int64_t calls = 0;
+  int64_t launches = 0;
+  int64_t live_allocations = 0, live_modules = 0, live_streams = 0, live_events = 0;
+  int64_t primary_context_references = 0;
+  unsigned last_grid[3] = {}, last_block[3] = {}, last_cluster[3] = {}, last_shared_bytes = 0;
+  int sticky_error = 0;  // the context is broken
+};
