@@ -1,11 +1,12 @@
 // A kernel template: an operation described as data (docs/templates.md), with the source of its
 // kernels.
 //
-//   KernelTemplate t = *KernelTemplate::Parse("rms_norm", files);     // files: path -> text of the
-//   template's folder and common/ Problem p = *t.MakeProblem({{"dtype", "bf16"}, {"rows", 512},
-//   {"columns", 4096}}); std::vector<Variant> variants = *t.Variants(p, target, limits);   // every
-//   one that fits; the default of the preferred kernel first Specialization s = *t.Specialize(p,
-//   variants[0], target, limits);
+//   // files: path -> text, of the template's folder and of common/
+//   KernelTemplate t = *KernelTemplate::Parse("rms_norm", files);
+//   Problem p = *t.MakeProblem({{"dtype", "bf16"}, {"rows", 512}, {"columns", 4096}});
+//   // Every one that fits; the default of the preferred kernel first.
+//   std::vector<Variant> variants = *t.Variants(p, target, limits);
+//   Specialization s = *t.Specialize(p, variants[0], target, limits);
 //
 // Immutable after Parse and thread-safe.
 #pragma once
@@ -22,6 +23,7 @@
 #include "src/base/hash.h"
 #include "src/model/device_identity.h"
 #include "src/model/dtype.h"
+#include "src/model/expression.h"
 #include "src/model/problem.h"
 #include "src/model/target.h"
 #include "src/model/variant.h"
@@ -108,10 +110,16 @@ class KernelTemplate {
   absl::StatusOr<std::vector<Argument>> Arguments(const Problem& problem) const;
 
   // All variants that fit: kernels in order of preference, each with its default first, then by
-  // cost (where given) and text. Unimplemented, naming the operation, the target and each kernel's
-  // reason, when there is none.
+  // cost (where given) and text. A default that a constraint rules out for this problem is left
+  // out, and the first of the others stands in its place. What a launch may not exceed (threads,
+  // grid, shared memory, cluster) is checked beside the constraints. Unimplemented, naming the
+  // operation, the target and each kernel's reason, when there is none; InvalidArgument when an
+  // expression cannot be evaluated, or when a kernel has more than 100000 assignments.
   absl::StatusOr<std::vector<Variant>> Variants(const Problem& problem, const Target& target,
                                                 const DeviceLimits& limits) const;
+  // The first of Variants(...), without listing the others where the default fits; the same errors.
+  absl::StatusOr<Variant> DefaultVariant(const Problem& problem, const Target& target,
+                                         const DeviceLimits& limits) const;
   // The default variant of the reference kernel of the target's platform. Unimplemented when it
   // does not fit.
   absl::StatusOr<Variant> ReferenceVariant(const Problem& problem, const Target& target,
@@ -122,7 +130,7 @@ class KernelTemplate {
                                             const Target& target, const DeviceLimits& limits) const;
 
   // Largest relative L2 difference to the reference variant that a variant may show in an output of
-  // this dtype.
+  // this dtype; 0, so equal to the last bit, where the template says nothing.
   double Tolerance(DType dtype) const;
 
   // Digest of one kernel's description, source and include closure: a part of the code key.
@@ -135,6 +143,9 @@ class KernelTemplate {
   struct Data;
 
  private:
+  explicit KernelTemplate(std::shared_ptr<const Data> data);
+  // The names of a problem, which must be one of this template's.
+  absl::StatusOr<Scope> ScopeOf(const Problem& problem) const;
   std::shared_ptr<const Data> data_;
 };
 
