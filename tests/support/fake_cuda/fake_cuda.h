@@ -2,8 +2,8 @@
 // host functions as kernels at launch, and fails any call on demand. As documented for the real driver: handles are checked, events time what was recorded between
 // them, a capture forbids what it forbids, and after a fault every later call in the context fails.
 //
-//   FakeCuda fake = FakeCuda::Load();             // its own copy of the shared object
-//   fake.control->fail_symbol = "cuMemAlloc_v2";  fake.control->fail_at_call = 3;  fake.control->fail_with = 2;
+//   FakeCudaControl* control = fake_cuda_control();       // by dlsym, from the shared object that CudaDriver::Load opened
+//   control->fail_symbol = "cuMemAlloc_v2";  control->fail_at_call = 3;  control->fail_with = 2;
 //
 // A "code object" is the text "fake-cubin <arch>\n<kernel>\n<kernel>..."; kernels are those in kFakeKernels of fake_libcuda.cc:
 //   add_one(float* x, int32 n)      x[i] += 1
@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-// Shared by the double and the tests through the exported fake_cuda_control().
+// Shared by the double and the tests through the exported fake_cuda_control(); fake_cuda_reset() forgets everything.
 struct FakeCudaControl {
   const char* fail_symbol = nullptr;  // entry point to fail; "*": every one
   int64_t fail_at_call = 0;           // which call of it, from 1; 0: none
@@ -24,6 +24,7 @@ struct FakeCudaControl {
   int64_t memory_bytes = int64_t{1} << 30;
 
   // Counted by the double.
+  const char* failed_symbol = "";  // the last call that was made to fail
   int64_t calls = 0;
   int64_t launches = 0;
   int64_t live_allocations = 0, live_modules = 0, live_streams = 0, live_events = 0;

@@ -70,6 +70,7 @@ CuResult Enter(const char* symbol, bool needs_context) {
     const int64_t at = any ? control.calls : nth;
     if ((any || std::strcmp(control.fail_symbol, symbol) == 0) &&
         (at == control.fail_at_call || (control.fail_persistently && at > control.fail_at_call))) {
+      control.failed_symbol = symbol;
       return control.fail_with;
     }
   }
@@ -91,6 +92,23 @@ CuResult Enter(const char* symbol, bool needs_context) {
 extern "C" {
 
 FakeCudaControl* fake_cuda_control() { return &S().control; }
+
+void fake_cuda_reset() {
+  State& state = S();
+  for (const auto& [pointer, bytes] : state.memory) std::free(reinterpret_cast<void*>(pointer));
+  for (void* module : state.modules) delete static_cast<std::string*>(module);
+  for (void* stream : state.streams) delete static_cast<char*>(stream);
+  for (void* event : state.events) delete static_cast<Event*>(event);
+  state.memory.clear();
+  state.modules.clear();
+  state.streams.clear();
+  state.events.clear();
+  state.symbol_calls.clear();
+  state.stack.clear();
+  state.current = nullptr;
+  state.used = 0;
+  state.control = FakeCudaControl();
+}
 
 CuResult cuInit(unsigned) {
   ENTER(false);
