@@ -56,7 +56,6 @@ TEST_F(CpuDeviceTest, LaunchOnTheNullStreamIsDoneOnReturn) {
 }
 
 TEST_F(CpuDeviceTest, EmptyGridLaunchesNothing) {
-  std::atomic<int> never{0};
   void* params[] = {nullptr};
   EXPECT_TRUE(
       device_->Launch(Get("TestCount", {Tensor("count")}), {.grid = {0, 1, 1}}, params, nullptr)
