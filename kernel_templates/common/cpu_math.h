@@ -1,4 +1,4 @@
-// exp2 and ln without libm: a kernel may be loaded where no libm is in scope, and libm's are not
+// exp2, ln and square root without libm: a kernel may be loaded where no libm is in scope, and libm's are not
 // SIMD.
 #ifndef WHET_COMMON_CPU_MATH_H_
 #define WHET_COMMON_CPU_MATH_H_
@@ -59,6 +59,15 @@ WHET_CPU_FN double NaturalLog(double x) {
   const double series =
       1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11 + z / 13)))));
   return 2.0 * s * series + static_cast<double>(exponent) * 0.6931471805599453;
+}
+
+WHET_CPU_FN float SquareRoot(float x) {
+#if defined(__SSE__)
+  // The builtin would also call libm, for errno.
+  return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x)));
+#else
+  return __builtin_sqrtf(x);
+#endif
 }
 
 #endif  // WHET_COMMON_CPU_MATH_H_

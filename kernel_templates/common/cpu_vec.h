@@ -19,18 +19,18 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define WHET_CPU_AVX512 1
-constexpr int kLanes = 16;
-constexpr int kVectorRegisters = 32;
+[[maybe_unused]] constexpr int kLanes = 16;
+[[maybe_unused]] constexpr int kVectorRegisters = 32;
 // The unmasked forms of many AVX-512 intrinsics make GCC 12 warn of its own uninitialised value;
 // with this constant mask the same instruction comes out.
-constexpr __mmask16 kAllLanes = 0xffff;
+[[maybe_unused]] constexpr __mmask16 kAllLanes = 0xffff;
 #elif defined(__AVX2__) && defined(__FMA__)
 #define WHET_CPU_AVX2 1
-constexpr int kLanes = 8;
-constexpr int kVectorRegisters = 16;
+[[maybe_unused]] constexpr int kLanes = 8;
+[[maybe_unused]] constexpr int kVectorRegisters = 16;
 #else
-constexpr int kLanes = 4;
-constexpr int kVectorRegisters = 16;
+[[maybe_unused]] constexpr int kLanes = 4;
+[[maybe_unused]] constexpr int kVectorRegisters = 16;
 #endif
 
 typedef float VecF __attribute__((vector_size(kLanes * 4)));
