@@ -111,6 +111,9 @@ absl::StatusOr<LoadedVariant> Resolver::Load(const KernelTemplate& kernel_templa
                     : absl::StatusOr<Kernel>(module.status());
     if (kernel.ok()) {
       LoadedVariant loaded;
+      const absl::StatusOr<std::vector<Argument>> arguments = kernel_template.Arguments(problem);
+      if (!arguments.ok()) return arguments.status();
+      kernel->SetParameters(*arguments);
       loaded.module = *std::move(module);
       loaded.prepared = {*kernel, specialization.launch, specialization.tensor_maps};
       loaded.code_key = code->key;
@@ -193,6 +196,10 @@ absl::StatusOr<Resolver::Choice> Resolver::ChooseByTuning(
   entry.variant = result->winner.id();
   entry.code_key = choice.code_key;
   entry.evidence = EvidenceToJson(*result);
+  entry.protocol = kTuningProtocol;
+  for (const VariantEvidence& evidence : result->evidence) {
+    entry.evidence_count += static_cast<int64_t>(evidence.samples_ns.size());
+  }
   // As with code: a cache that cannot take it has said so itself.
   store_.PutWinner(entry).IgnoreError();
   choice.tuning = std::make_unique<TuningResult>(*std::move(result));
