@@ -1,16 +1,18 @@
 #include "src/compile/toolchains.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <functional>
-#include <system_error>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "src/base/mutex.h"
+#include "src/compile/clang_amdgpu/clang_amdgpu.h"
 #include "src/compile/failure_store.h"
+#include "src/compile/helper/helper_process.h"
+#include "src/compile/hiprtc/hiprtc.h"
 #include "src/compile/hostcxx/hostcxx.h"
+#include "src/compile/nvrtc/nvrtc.h"
 
 namespace whet {
 namespace {
@@ -19,6 +21,7 @@ using OpenedCompiler = absl::StatusOr<std::unique_ptr<Compiler>>;
 
 struct Services {
   const ToolchainOptions& options;
+  const HelperProcess& helper;
   const FailureStore& failures;
 };
 
@@ -32,6 +35,14 @@ struct RegistryEntry {
 
 // In order of preference for a target. A new compiler is a folder and a line here.
 constexpr RegistryEntry kRegistry[] = {
+    {"hiprtc", Platform::kHip, "install ROCm's hipRTC, or set hiprtc_library",
+     [](const Services& s) {
+       return OpenHiprtc(s.options.hiprtc_library, &s.helper, &s.failures);
+     }},
+    {"clang_amdgpu", Platform::kHip, "install clang-22 and lld-22, or set amdgpu_clang",
+     [](const Services& s) { return OpenClangAmdGpu(s.options.amdgpu_clang, &s.failures); }},
+    {"nvrtc", Platform::kCuda, "install the CUDA toolkit's NVRTC, or set nvrtc_library",
+     [](const Services& s) { return OpenNvrtc(s.options.nvrtc_library, &s.helper, &s.failures); }},
     {"hostcxx", Platform::kCpu, "install clang or g++, or set host_compiler",
      [](const Services& s) { return OpenHostCxx(s.options.host_compiler, &s.failures); }},
 };
@@ -50,7 +61,10 @@ struct Toolchains::State {
   };
 
   explicit State(ToolchainOptions o)
-      : options(std::move(o)), failures(options.failure_directory), services{options, failures} {}
+      : options(std::move(o)),
+        helper(options.helper_program),
+        failures(options.failure_directory),
+        services{options, helper, failures} {}
 
   bool IsWanted(const RegistryEntry& entry) const {
     return options.only.empty() ||
@@ -74,6 +88,7 @@ struct Toolchains::State {
   }
 
   const ToolchainOptions options;
+  const HelperProcess helper;
   const FailureStore failures;
   const Services services;
   Slot slots[std::size(kRegistry)];

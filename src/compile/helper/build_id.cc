@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 
 #define XXH_INLINE_ALL
@@ -78,7 +80,10 @@ struct Collection {
 
 int Collect(dl_phdr_info* info, size_t, void* argument) {
   auto* collection = static_cast<Collection*>(argument);
-  const std::string path = info->dlpi_name;
+  // Links resolved: one library may be opened under several names.
+  char resolved[PATH_MAX];
+  const std::string path =
+      realpath(info->dlpi_name, resolved) != nullptr ? resolved : info->dlpi_name;
   const std::string name = path.substr(path.find_last_of('/') + 1);
   for (const std::string& part : *collection->parts) {
     if (name.find(part) == std::string::npos) continue;

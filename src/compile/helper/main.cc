@@ -61,7 +61,6 @@ int main() {
     } else {
       library->Compile(*request, &reply);
     }
-    reply.build = library->Build();
   }
   // Without the destructors and exit handlers of the libraries, which crash now and then.
   _exit(WriteAll(reply_fd, whet::EncodeReply(reply)) ? 0 : kCannotReply);

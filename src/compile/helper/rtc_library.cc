@@ -87,23 +87,33 @@ std::optional<RtcLibrary> RtcLibrary::Open(const std::string& api,
     reply->message = reply->library_path + " lacks the functions of " + api;
     return std::nullopt;
   }
+  // What the libraries would open at the first compile is opened here already: so that build tells
+  // of it, and so that companions beside the library are found.
   if (api == "hiprtc") {
-    // hipRTC opens its compiler at the first compile; here already, so that Build() sees it.
     const int major = MajorVersionOf(FileNameOf(reply->library_path));
     OpenCompanion(library.directory_, major >= 7 ? "libamd_comgr.so.3" : "libamd_comgr.so.2",
                   RTLD_NOW | RTLD_GLOBAL);
+    OpenCompanion(library.directory_, "libhiprtc-builtins.so." + std::to_string(major),
+                  RTLD_NOW | RTLD_LOCAL);
+  } else {
+    OpenCompanion(library.directory_, "libnvrtc-builtins.so." + library.NvrtcVersion(),
+                  RTLD_NOW | RTLD_LOCAL);
   }
+  reply->build = DescribeLoadedLibraries({"hiprtc", "amdhip64", "amd_comgr", "LLVM", "nvrtc"});
   return library;
+}
+
+std::string RtcLibrary::NvrtcVersion() const {
+  int (*version)(int*, int*) = nullptr;
+  int major = 0;
+  int minor = 0;
+  if (!Find("Version", &version) || version(&major, &minor) != 0) return "";
+  return std::to_string(major) + "." + std::to_string(minor);
 }
 
 void RtcLibrary::Probe(HelperReply* reply) const {
   if (api_ == "nvrtc") {
-    int (*version)(int*, int*) = nullptr;
-    int major = 0;
-    int minor = 0;
-    if (Find("Version", &version) && version(&major, &minor) == 0) {
-      reply->version = std::to_string(major) + "." + std::to_string(minor);
-    }
+    reply->version = NvrtcVersion();
     int (*count_of)(int*) = nullptr;
     int (*list)(int*) = nullptr;
     int count = 0;
@@ -177,10 +187,6 @@ void RtcLibrary::Compile(const HelperRequest& request, HelperReply* reply) const
   code = size == 0 ? 0 : code_of(program, reply->bytes.data());
   if (code != 0) return refuse(Error("GetCode", code));
   // The program is not destroyed: the process ends here, and hipRTC's destructor has crashed.
-}
-
-std::string RtcLibrary::Build() const {
-  return DescribeLoadedLibraries({"hiprtc", "amdhip64", "amd_comgr", "LLVM", "nvrtc"});
 }
 
 }  // namespace whet

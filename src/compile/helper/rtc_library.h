@@ -1,8 +1,8 @@
 // A run-time compiler library of one of the two vendors, opened by name. hipRTC copied NVRTC's
 // interface, so one table of symbols under two prefixes serves both.
 //
-//   std::string error;
-//   std::optional<RtcLibrary> rtc = RtcLibrary::Open("nvrtc", {"libnvrtc.so.13"}, &error);
+//   HelperReply reply;
+//   std::optional<RtcLibrary> rtc = RtcLibrary::Open("nvrtc", {"libnvrtc.so.13"}, &reply);
 //
 // Used in the helper process only: these libraries may abort, hang or call exit.
 #pragma once
@@ -17,17 +17,15 @@ namespace whet {
 
 class RtcLibrary {
  public:
-  // Sets reply->outcome, message and library_path; nullopt unless the outcome is kOk.
+  // Sets reply->outcome, message, library_path and build; nullopt unless the outcome is kOk.
   static std::optional<RtcLibrary> Open(const std::string& api,
                                         const std::vector<std::string>& libraries,
                                         HelperReply* reply);
 
-  // Fills in version and architectures.
+  // Sets version and architectures.
   void Probe(HelperReply* reply) const;
-  // Fills in the rest.
+  // Sets log and bytes, or outcome and message.
   void Compile(const HelperRequest& request, HelperReply* reply) const;
-  // "libnvrtc.so.13:<build id> ..." of every loaded library that takes part in compiling.
-  std::string Build() const;
 
  private:
   using Program = void*;
@@ -42,6 +40,7 @@ class RtcLibrary {
 
   template <typename Function>
   bool Find(const std::string& name, Function* function) const;
+  std::string NvrtcVersion() const;
   std::string Error(const char* action, int code) const;
   std::string Log(Program program) const;
 
