@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cache/entry_codec.h"
 #include "cache/schema.h"
 #include "src/base/files.h"
@@ -32,17 +33,32 @@ DatabaseOptions ConnectionOptions(const CacheFileOptions& options) {
           .on_wait = options.on_wait};
 }
 
+// For SQLite's URI form: everything but the plainest characters as %xx.
+std::string UriPath(const std::string& path) {
+  std::string uri = "file:";
+  for (const unsigned char c : path) {
+    if (isalnum(c) != 0 || c == '/' || c == '.' || c == '-' || c == '_') {
+      uri.push_back(static_cast<char>(c));
+    } else {
+      absl::StrAppendFormat(&uri, "%%%02x", c);
+    }
+  }
+  return uri;
+}
+
 // What came of one try under one lock.
 enum class Outcome { kOpen, kNeedsExclusive, kDamaged };
 
 class Opener {
  public:
-  Opener(const CacheFileOptions& options, const Logger& log) : options_(options), log_(log) {}
+  Opener(const CacheFileOptions& options, bool read_only, const Logger& log)
+      : options_(options), log_(log) {
+    file_.read_only = read_only;
+  }
 
   absl::StatusOr<CacheFile> Run() {
     const SplitPath split = Split(options_.store.path);
     file_.name = split.name;
-    file_.read_only = options_.store.read_only;
     auto directory = PinnedDirectory::Open(split.directory, /*create=*/!file_.read_only);
     if (!directory.ok()) return directory.status();
     file_.directory = *std::move(directory);
@@ -75,59 +91,87 @@ class Opener {
       identity = file_.directory->CheckFile(file_.name);
     }
     if (!identity.ok()) return identity.status();
-    for (const char* const suffix : {"-journal", "-wal", "-shm"}) {
-      absl::Status beside = file_.directory->CheckFile(file_.name + suffix).status();
-      if (!beside.ok() && !absl::IsNotFound(beside)) return beside;
-    }
     file_.identity = *identity;
-    absl::Status connected = Connect();
-    if (connected.ok()) {
-      absl::StatusOr<SchemaState> state = InspectSchema(*file_.db);
-      connected = state.status();
-      if (state.ok() && *state == SchemaState::kEmpty && HasBytes()) {
-        // A few bytes that are no database look empty to SQLite; they are someone's all the same.
-        state = SchemaState::kForeign;
-      }
-      if (state.ok() && *state == SchemaState::kForeign) {
-        connected = absl::DataLossError("it is no cache of this library");
-      } else if (state.ok() && *state == SchemaState::kEmpty) {
-        if (file_.read_only)
-          return absl::NotFoundError(absl::StrCat(options_.store.path, " is empty"));
-        if (!exclusive) return Outcome::kNeedsExclusive;
-        connected = CreateSchema(*file_.db);
-      }
-      if (connected.ok()) connected = Configure();
+    bool pending = false;  // SQLite has something to replay or roll back
+    for (const char* const suffix : {"-journal", "-wal", "-shm"}) {
+      absl::StatusOr<FileIdentity> beside = file_.directory->CheckFile(file_.name + suffix);
+      if (!beside.ok() && !absl::IsNotFound(beside.status())) return beside.status();
+      pending = pending || (beside.ok() && beside->size_bytes > 0);
     }
-    if (connected.ok()) return Outcome::kOpen;
-    if (!absl::IsDataLoss(connected)) return connected;
-    damage_ = std::string(connected.message());
+    absl::StatusOr<Outcome> outcome = Connect(exclusive, /*immutable=*/false);
+    if (absl::IsFailedPrecondition(outcome.status()) && file_.read_only && !pending) {
+      // On read-only media SQLite cannot make its shared memory; with nothing pending it needs none.
+      Close();
+      outcome = Connect(exclusive, /*immutable=*/true);
+    }
+    if (!absl::IsDataLoss(outcome.status())) return outcome;
+    damage_ = std::string(outcome.status().message());
     if (file_.read_only) {
       return absl::DataLossError(absl::StrCat(options_.store.path, " is damaged: ", damage_));
     }
     return Outcome::kDamaged;
   }
 
-  absl::Status Connect() {
+  absl::StatusOr<Outcome> Connect(bool exclusive, bool immutable) {
     file_.vfs = std::make_unique<PinnedVfs>(options_.store.sqlite_vfs);
     DatabaseOptions options = ConnectionOptions(options_);
     options.name = file_.directory->PathOf(file_.name);
-    options.flags = file_.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    if (immutable) options.name = UriPath(options.name) + "?immutable=1";
+    options.flags = (file_.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
+                    (immutable ? SQLITE_OPEN_URI : 0);
     options.vfs = file_.vfs->name();
     absl::StatusOr<std::unique_ptr<Database>> db = Database::Open(std::move(options));
     if (!db.ok()) return db.status();
     file_.db = *std::move(db);
-    return file_.db->Execute(sql::kConfigureConnection);
+    if (absl::Status set = file_.db->Execute(sql::kConfigureConnection); !set.ok()) return set;
+    absl::StatusOr<SchemaState> state = InspectSchema(*file_.db, kApplicationId);
+    if (!state.ok()) return state.status();
+    return Accept(*state, exclusive);
+  }
+
+  absl::StatusOr<Outcome> Accept(const SchemaState& state, bool exclusive) {
+    file_.version = state.version;
+    switch (state.kind) {
+      case SchemaState::kEmpty:
+        // A few bytes that are no database look empty to SQLite; they are someone's all the same.
+        if (HasBytes()) return absl::DataLossError("it is no cache of this library");
+        if (file_.read_only) {
+          return absl::NotFoundError(absl::StrCat(options_.store.path, " is empty"));
+        }
+        if (!exclusive) return Outcome::kNeedsExclusive;
+        if (absl::Status made = CreateSchema(*file_.db); !made.ok()) return made;
+        file_.version = kSchemaVersion;
+        break;
+      case SchemaState::kForeign:
+        return absl::DataLossError("it is no cache of this library");
+      case SchemaState::kOlder:
+        if (file_.read_only) break;
+        if (!exclusive) return Outcome::kNeedsExclusive;
+        if (absl::Status migrated = MigrateSchema(*file_.db); !migrated.ok()) return migrated;
+        file_.version = kSchemaVersion;
+        break;
+      case SchemaState::kReadable:
+        if (!file_.read_only) {
+          return absl::FailedPreconditionError(absl::StrCat(
+              "a newer library wrote it (schema ", state.version, ") and lets this one read only"));
+        }
+        break;
+      case SchemaState::kUnreadable:
+        return absl::FailedPreconditionError(absl::StrCat(
+            "a newer library wrote it (schema ", state.version, ") and it is left untouched"));
+      case SchemaState::kWritable:
+        break;
+    }
+    if (!file_.read_only) {
+      if (absl::Status set = file_.db->Execute(sql::kConfigureWriter); !set.ok()) return set;
+    }
+    return Outcome::kOpen;
   }
 
   // Asked again after the connection has rolled back what a killed creation left.
   bool HasBytes() const {
     absl::StatusOr<FileIdentity> now = file_.directory->CheckFile(file_.name);
     return now.ok() && now->size_bytes > 0;
-  }
-
-  absl::Status Configure() {
-    if (file_.read_only) return absl::OkStatus();
-    return file_.db->Execute(sql::kConfigureWriter);
   }
 
   void Close() {
@@ -142,6 +186,10 @@ class Opener {
     absl::StatusOr<std::string> aside = file_.directory->SetAside(file_.name);
     if (!aside.ok()) return aside.status();
     ++file_.set_aside_files;
+    if (options_.store.on_event) {
+      options_.store.on_event(
+          {.kind = CacheEventKind::kSetAside, .layer = "user", .detail = *aside});
+    }
     log_.Warning(absl::StrCat("the cache ", options_.store.path, " was unusable (", damage_,
                               "); it was set aside as ", *aside, " and a new one is begun"));
     return absl::OkStatus();
@@ -162,7 +210,14 @@ bool CacheFile::StillInPlace() const {
 }
 
 absl::StatusOr<CacheFile> OpenCacheFile(const CacheFileOptions& options, const Logger& log) {
-  return Opener(options, log).Run();
+  absl::StatusOr<CacheFile> file = Opener(options, options.store.read_only, log).Run();
+  // Waiting twice for the same lock would double the bound on blocking.
+  if (file.ok() || options.store.read_only || absl::IsUnavailable(file.status())) return file;
+  absl::StatusOr<CacheFile> readable = Opener(options, /*read_only=*/true, log).Run();
+  if (!readable.ok()) return file.status();
+  log.Warning(absl::StrCat("the cache ", options.store.path, " can be read but not written (",
+                           file.status().message(), "); nothing new is kept"));
+  return readable;
 }
 
 absl::StatusOr<CacheFile> OpenMemoryCache(const CacheFileOptions& options) {
@@ -173,6 +228,7 @@ absl::StatusOr<CacheFile> OpenMemoryCache(const CacheFileOptions& options) {
   absl::StatusOr<std::unique_ptr<Database>> db = Database::Open(std::move(connection));
   if (!db.ok()) return db.status();
   file.db = *std::move(db);
+  file.version = kSchemaVersion;
   if (absl::Status made = CreateSchema(*file.db); !made.ok()) return made;
   return file;
 }

@@ -9,7 +9,9 @@
 //
 //   absent or empty --create--> current        (exclusive)
 //   corrupt, foreign --set aside--> absent     (exclusive, only while it is the same inode)
+//   older version --migrate--> current         (exclusive)
 //   current --open--> connection               (shared)
+//   newer version --open--> connection         (shared) as far as the file itself allows it
 #pragma once
 
 #include <functional>
@@ -33,6 +35,7 @@ struct CacheFile {
   std::string name;       // in the directory
   FileIdentity identity;  // what the name meant when it was opened
   bool read_only = false;
+  int64_t version = 0;  // of the schema; see SelectsOf
   int set_aside_files = 0;
 
   // Whether the name still means the file that is open. Always true in memory.
@@ -44,9 +47,10 @@ struct CacheFileOptions {
   std::function<void()> on_wait;
 };
 
-// One warning per file set aside. Errors (none of them touches the file): PermissionDenied (owner,
-// mode, symbolic link), Unavailable (locked for too long, read-only), ResourceExhausted (disk
-// full), DataLoss (damaged, and it may not be set aside because it is opened read-only).
+// A file that cannot be written is opened read-only. One warning for that, and per file set aside.
+// Errors (none of them touches the file): PermissionDenied (owner, mode, symbolic link),
+// Unavailable (locked for too long), FailedPrecondition (read-only and not there; newer than this
+// library can read), ResourceExhausted (disk full), DataLoss (damaged, and opened read-only).
 absl::StatusOr<CacheFile> OpenCacheFile(const CacheFileOptions& options, const Logger& log);
 
 // The same schema in memory. Only fails for want of memory.

@@ -94,6 +94,11 @@ std::string WinnerChecksum(const WinnerEntry& entry) {
     hashes += HashColumn(field);
   }
   AppendBigEndian(static_cast<uint64_t>(entry.created_unix_s), hashes);
+  // Absent from version 1 of the schema, whose checksums stay right after a migration.
+  if (entry.protocol != 0 || entry.evidence_count != 0) {
+    AppendBigEndian(static_cast<uint64_t>(entry.protocol), hashes);
+    AppendBigEndian(static_cast<uint64_t>(entry.evidence_count), hashes);
+  }
   return HashColumn(hashes);
 }
 

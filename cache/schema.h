@@ -1,46 +1,62 @@
 // The database schema: every SQL statement of the cache as one whole literal, and its version.
 // docs/cache.md describes the columns; what is on disk is a contract.
 //
-//   Query query(db, sql::kFindCode);
+//   Query query(db, SelectsOf(version).find_code);
+//
+// Versions: PRAGMA user_version counts up by one with every change. A file also says in `meta`
+// which is the oldest library version that may read it (min_reader) and write it (min_writer), so
+// that an older library knows what it may do with a newer file.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cache/sqlite_db.h"
 
 namespace whet {
 
-// "WHET": PRAGMA application_id of every cache file. Never change.
+// PRAGMA application_id of a cache that is written to ("WHET") and of a pack ("WHTP"). Never change.
 inline constexpr int64_t kApplicationId = 0x57484554;
+inline constexpr int64_t kPackApplicationId = 0x57485450;
 // PRAGMA user_version of files that this library writes.
-inline constexpr int64_t kSchemaVersion = 1;
+//   1: code, object, winner.
+//   2: generation (code, winner), protocol and evidence_count (winner), quarantine, meta.
+inline constexpr int64_t kSchemaVersion = 2;
 
 // Makes an empty database a cache, in one transaction.
 absl::Status CreateSchema(Database& db);
+// The same for a pack: without what only a written cache needs, and with every byte determined.
+absl::Status CreatePackSchema(Database& db);
+// From version 1 to kSchemaVersion, in one transaction; on failure the file is as it was.
+absl::Status MigrateSchema(Database& db);
 
-enum class SchemaState { kEmpty, kCurrent, kForeign };
+struct SchemaState {
+  enum Kind {
+    kEmpty,      // no database yet
+    kForeign,    // a database, but none of ours
+    kWritable,   // may be read and written as it is
+    kOlder,      // may be read; to be migrated before it is written
+    kReadable,   // newer: may be read only
+    kUnreadable  // newer: not to be touched
+  };
+  Kind kind = kEmpty;
+  int64_t version = 0;
+};
 // What the file is. DataLoss when it cannot be read as a database.
-absl::StatusOr<SchemaState> InspectSchema(Database& db);
+absl::StatusOr<SchemaState> InspectSchema(Database& db, int64_t application_id);
 
-namespace sql {
+// Reading differs by version; later versions than ours are read as ours.
+struct Selects {
+  const char* find_code;             // ?1 key hash
+  const char* find_code_by_request;  // ?1 request hash
+  const char* list_code;
+  const char* find_winner;  // ?1 key hash
+  const char* list_winners;
+};
+const Selects& SelectsOf(int64_t version);
 
-// Opening.
-extern const char* const kConfigureConnection;
-extern const char* const kConfigureWriter;
-
-// Code objects.
-extern const char* const kFindCode;           // ?1 key hash
-extern const char* const kFindCodeByRequest;  // ?1 request hash
-extern const char* const kPutCode;       // ?1.. key hash, request hash, key, request, object bytes,
-                                         // codec, checksum, created, used; returns id
-extern const char* const kPutObject;     // ?1 id, ?2 attributes, ?3 bytes
-extern const char* const kRemoveCode;    // ?1 key hash
-extern const char* const kRemoveObject;  // ?1 key hash
-extern const char* const kRemoveCodeExact;  // ?1 key hash, ?2 checksum
-extern const char* const kTouchCode;        // ?1 key hash, ?2 used
-extern const char* const kListCode;
-// Column order of the three selects above and of kListCode (where bytes is empty).
+// Columns of the selects over code and over winners; `stored` is empty in a list.
 enum CodeColumn {
   kCodeKey,
   kCodeRequest,
@@ -49,17 +65,11 @@ enum CodeColumn {
   kCodeChecksum,
   kCodeCreated,
   kCodeUsed,
+  kCodeGeneration,
   kCodeAttributes,
+  kCodeStoredBytes,
   kCodeStored
 };
-
-// Winners.
-extern const char* const kFindWinner;  // ?1 key hash
-extern const char* const kPutWinner;   // ?1.. key hash, key, variant, code key, evidence, checksum,
-                                       // created, used
-extern const char* const kTouchWinner;        // ?1 key hash, ?2 used
-extern const char* const kRemoveWinnerExact;  // ?1 key hash, ?2 checksum
-extern const char* const kListWinners;
 enum WinnerColumn {
   kWinnerKey,
   kWinnerVariant,
@@ -67,8 +77,49 @@ enum WinnerColumn {
   kWinnerEvidence,
   kWinnerChecksum,
   kWinnerCreated,
-  kWinnerUsed
+  kWinnerUsed,
+  kWinnerGeneration,
+  kWinnerProtocol,
+  kWinnerEvidenceCount
 };
+
+namespace sql {
+
+extern const char* const kConfigureConnection;
+extern const char* const kConfigureWriter;
+
+// ?1.. key hash, request hash, key, request, object bytes, codec, checksum, created, used,
+// generation; returns the id.
+extern const char* const kPutCode;
+extern const char* const kPutObject;          // ?1 id, ?2 attributes, ?3 bytes
+extern const char* const kRemoveObject;       // ?1 key hash
+extern const char* const kRemoveCode;         // ?1 key hash
+extern const char* const kRemoveObjectExact;  // ?1 key hash, ?2 checksum
+extern const char* const kRemoveCodeExact;    // ?1 key hash, ?2 checksum
+extern const char* const kTouchCode;          // ?1 key hash, ?2 used
+// ?1 how many at most: key hashes of those that give way first.
+extern const char* const kCodeToEvict;
+
+// ?1.. key hash, key, variant, code key, evidence, checksum, created, used, generation, protocol,
+// evidence count.
+extern const char* const kPutWinner;
+extern const char* const kRemoveWinner;       // ?1 key hash
+extern const char* const kRemoveWinnerExact;  // ?1 key hash, ?2 checksum
+extern const char* const kTouchWinner;        // ?1 key hash, ?2 used
+extern const char* const kWinnersToEvict;     // ?1 how many at most
+
+extern const char* const kQuarantine;  // ?1 key hash, ?2 reason, ?3 time
+extern const char* const kListQuarantine;
+
+extern const char* const kPutMeta;  // ?1 name, ?2 value
+extern const char* const kGetMeta;  // ?1 name
+
+extern const char* const kCountCode;
+extern const char* const kCountWinners;
+// Pages that hold something, and all pages, in bytes.
+extern const char* const kUsedBytes;
+extern const char* const kFileBytes;
+extern const char* const kReleasePages;
 
 }  // namespace sql
 }  // namespace whet

@@ -73,10 +73,11 @@ absl::Status Database::ErrorStatus(int code, absl::string_view action) const {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL:
+      return absl::UnavailableError(message);
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_CANTOPEN:
-      return absl::UnavailableError(message);
+      return absl::FailedPreconditionError(message);
     default:
       return absl::InternalError(message);
   }

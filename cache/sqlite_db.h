@@ -7,7 +7,8 @@
 //   if (row.ok() && *row) Use(query.Bytes(0));
 //
 // Status codes: DataLoss (corrupt, or no database), ResourceExhausted (disk full, out of memory,
-// value too large), Unavailable (busy for too long, read-only, cannot open), otherwise Internal.
+// value too large), Unavailable (busy for too long), FailedPrecondition (read-only, cannot open),
+// otherwise Internal.
 // Not thread-safe: the caller holds a lock around every use.
 #pragma once
 
@@ -29,11 +30,11 @@ namespace whet {
 
 struct DatabaseOptions {
   std::string name = {};  // path or URI for SQLite
-  int flags = 0;     // SQLITE_OPEN_*
+  int flags = 0;          // SQLITE_OPEN_*
   const char* vfs = nullptr;
   absl::Duration busy_timeout = absl::Seconds(5);
   int64_t value_limit_bytes = 256 << 20;  // no single value may be larger, whatever the file says
-  std::function<void()> on_wait = {};          // called once per wait for another connection's lock
+  std::function<void()> on_wait = {};     // called once per wait for another connection's lock
 };
 
 class Database {

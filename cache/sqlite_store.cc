@@ -4,9 +4,10 @@
 
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "cache/entry_codec.h"
+#include "cache/entry_rows.h"
 #include "cache/schema.h"
 
 namespace whet {
@@ -14,50 +15,76 @@ namespace {
 
 // An entry's use is stamped at most this often.
 constexpr int64_t kTouchIntervalSeconds = 3600;
+// Entries that give way in one transaction, and transactions after one put: what a put may cost.
+constexpr int kEvictionBatch = 64;
+constexpr int kEvictionBatchesPerPut = 8;
+// What an entry takes besides its own bytes: row headers, index entries, half-filled pages.
+constexpr int64_t kEntryOverheadBytes = 16 << 10;
 
-CodeEntry ReadCode(Query& query) {
-  CodeEntry entry;
-  entry.key = std::string(query.Bytes(sql::kCodeKey));
-  entry.request = std::string(query.Bytes(sql::kCodeRequest));
-  entry.attributes = std::string(query.Bytes(sql::kCodeAttributes));
-  entry.created_unix_s = query.Int(sql::kCodeCreated);
-  return entry;
+std::string Hex(absl::string_view hash) { return absl::BytesToHexString(hash); }
+
+absl::Status RunWith(Database& db, const char* sql, absl::string_view hash) {
+  Query query(db, sql);
+  query.BindBytes(1, hash);
+  return query.Run();
 }
 
-WinnerEntry ReadWinner(Query& query) {
-  WinnerEntry entry;
-  entry.key = std::string(query.Bytes(sql::kWinnerKey));
-  entry.variant = std::string(query.Bytes(sql::kWinnerVariant));
-  entry.code_key = std::string(query.Bytes(sql::kWinnerCodeKey));
-  entry.evidence = std::string(query.Bytes(sql::kWinnerEvidence));
-  entry.created_unix_s = query.Int(sql::kWinnerCreated);
-  return entry;
+absl::Status EraseCodeRow(Database& db, absl::string_view hash) {
+  absl::Status status = RunWith(db, sql::kRemoveObject, hash);
+  if (status.ok()) status = RunWith(db, sql::kRemoveCode, hash);
+  return status;
 }
+
+absl::StatusOr<std::vector<std::string>> HashesToEvict(Database& db, const char* sql) {
+  Query query(db, sql);
+  query.BindInt(1, kEvictionBatch);
+  std::vector<std::string> hashes;
+  while (true) {
+    absl::StatusOr<bool> row = query.Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return hashes;
+    hashes.emplace_back(query.Bytes(0));
+  }
+}
+
+// While it lives, commits are not synced: for what may be lost.
+class Relaxed {
+ public:
+  explicit Relaxed(Database& db) : db_(db) {
+    db_.Execute("PRAGMA synchronous = NORMAL").IgnoreError();
+  }
+  ~Relaxed() { db_.Execute("PRAGMA synchronous = FULL").IgnoreError(); }
+
+ private:
+  Database& db_;
+};
 
 }  // namespace
-
-struct SqliteStore::CodeRow {
-  CodeEntry entry;  // without its object
-  int64_t object_bytes = 0;
-  int64_t codec = 0;
-  std::string checksum;
-  int64_t used_unix_s = 0;
-  std::string stored;
-};
 
 SqliteStore::SqliteStore(const StoreOptions& options, const Logger& log)
     : options_(options), log_(log), pid_(getpid()) {}
 
-std::unique_ptr<SqliteStore> SqliteStore::Open(const StoreOptions& options, const Logger& log) {
+std::unique_ptr<SqliteStore> SqliteStore::Open(const StoreOptions& options, const Logger& log,
+                                               absl::string_view why_memory) {
   std::unique_ptr<SqliteStore> store(new SqliteStore(options, log));
   MutexLock lock(store->mutex_);
-  store->Attach();
+  if (why_memory.empty()) {
+    store->Attach();
+  } else {
+    store->AttachMemory(why_memory);
+  }
   return store;
 }
 
 SqliteStore::~SqliteStore() {
   MutexLock lock(mutex_);
   if (getpid() != pid_ && file_.db != nullptr) file_.db->Abandon();
+}
+
+void SqliteStore::Emit(CacheEvent event) const {
+  if (!options_.on_event) return;
+  event.layer = "user";
+  options_.on_event(event);
 }
 
 void SqliteStore::Attach() {
@@ -67,8 +94,8 @@ void SqliteStore::Attach() {
   }
   // Runs inside a use of the connection, so under mutex_; the analysis cannot see that.
   auto count_wait = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { ++counters_.lock_waits; };
-  absl::StatusOr<CacheFile> file =
-      OpenCacheFile({.store = options_, .on_wait = std::move(count_wait)}, log_);
+  const CacheFileOptions options = {.store = options_, .on_wait = std::move(count_wait)};
+  absl::StatusOr<CacheFile> file = OpenCacheFile(options, log_);
   if (!file.ok()) {
     AttachMemory(file.status().message());
     return;
@@ -81,6 +108,7 @@ void SqliteStore::Attach() {
 void SqliteStore::AttachMemory(absl::string_view why) {
   persistent_ = false;
   if (!why.empty()) {
+    Emit({.kind = CacheEventKind::kFallback, .detail = std::string(why)});
     log_.Warning(absl::StrCat("the cache ", options_.path, " is not used (", why,
                               "); kernels are kept in memory and made again by the next process"));
   }
@@ -89,38 +117,43 @@ void SqliteStore::AttachMemory(absl::string_view why) {
   file_ = file.ok() ? *std::move(file) : CacheFile();
 }
 
-void SqliteStore::Prepare() {
-  if (getpid() == pid_) return;
-  pid_ = getpid();
-  if (!persistent_) return;
-  // SQLite's locks belong to the parent; even closing would act on its files. What the connection
-  // stands on is left open with it.
-  file_.db->Abandon();
-  static_cast<void>(file_.db.release());
-  static_cast<void>(file_.vfs.release());
-  AttachMemory("this process was forked after the cache was opened; open it after the fork");
+bool SqliteStore::Ready() {
+  if (getpid() != pid_) {
+    pid_ = getpid();
+    if (persistent_) {
+      // SQLite's locks belong to the parent; even closing would act on its files. What the
+      // connection stands on is left open with it.
+      file_.db->Abandon();
+      static_cast<void>(file_.db.release());
+      static_cast<void>(file_.vfs.release());
+      AttachMemory("this process was forked after the cache was opened; open it after the fork");
+    }
+  }
+  return file_.db != nullptr;
 }
 
 void SqliteStore::Recover(const absl::Status& failure) {
-  if (!absl::IsDataLoss(failure) || !persistent_ || options_.read_only) return;
+  if (!absl::IsDataLoss(failure) || !persistent_ || file_.read_only) return;
   // Opening anew looks at the file again, but a damaged inner page would pass that: so the damage
   // that was met is what decides.
   CacheFile old = std::exchange(file_, CacheFile());
   old.db.reset();
   old.vfs.reset();
   auto lock = old.directory->Lock(/*exclusive=*/true, options_.busy_timeout);
+  absl::Status failed = lock.status();
+  // Not in place any more: another process has done it.
   if (lock.ok() && old.StillInPlace()) {
     absl::StatusOr<std::string> aside = old.directory->SetAside(old.name);
-    if (!aside.ok()) {
-      AttachMemory(absl::StrCat(failure.message(), "; ", aside.status().message()));
-      return;
+    failed = aside.status();
+    if (aside.ok()) {
+      ++counters_.set_aside_files;
+      Emit({.kind = CacheEventKind::kSetAside, .detail = *aside});
+      log_.Warning(absl::StrCat("the cache ", options_.path, " was damaged (", failure.message(),
+                                "); it was set aside as ", *aside, " and a new one is begun"));
     }
-    ++counters_.set_aside_files;
-    log_.Warning(absl::StrCat("the cache ", options_.path, " was damaged (", failure.message(),
-                              "); it was set aside as ", *aside, " and a new one is begun"));
   }
-  if (!lock.ok()) {
-    AttachMemory(absl::StrCat(failure.message(), "; ", lock.status().message()));
+  if (!failed.ok()) {
+    AttachMemory(absl::StrCat(failure.message(), "; ", failed.message()));
     return;
   }
   lock = DirectoryLock();
@@ -130,85 +163,85 @@ void SqliteStore::Recover(const absl::Status& failure) {
 int64_t SqliteStore::NowUnixSeconds() const { return absl::ToUnixSeconds(options_.clock->Now()); }
 
 bool SqliteStore::TouchIsDue(int64_t used_unix_s) const {
-  if (options_.read_only) return false;
+  if (file_.read_only || file_.db == nullptr) return false;
   const int64_t now = NowUnixSeconds();
   // Also when it lies ahead: the clock has jumped back since.
   return now - used_unix_s >= kTouchIntervalSeconds || used_unix_s > now + kTouchIntervalSeconds;
 }
 
 void SqliteStore::Touch(const char* sql, absl::string_view hash) {
-  // A lost stamp only makes eviction a little less fair: nothing waits for it, and it need not be
-  // durable.
+  // A lost stamp only makes eviction a little less fair: nothing waits for it.
   file_.db->set_patient(false);
-  file_.db->Execute("PRAGMA synchronous = NORMAL").IgnoreError();
   {
+    Relaxed relaxed(*file_.db);
     Query query(*file_.db, sql);
     query.BindBytes(1, hash);
     query.BindInt(2, NowUnixSeconds());
     query.Run().IgnoreError();
   }
-  file_.db->Execute("PRAGMA synchronous = FULL").IgnoreError();
   file_.db->set_patient(true);
+}
+
+void SqliteStore::ReportIfSlow(int64_t started_ns) const {
+  const int64_t took_ns = options_.clock->MonotonicNanoseconds() - started_ns;
+  if (took_ns < 1'000'000'000) return;
+  log_.Warning(
+      absl::StrCat("writing to the cache ", options_.path, " took ", took_ns / 1'000'000, " ms"));
 }
 
 template <typename Write>
 absl::Status SqliteStore::Durably(Write&& write) {
-  MutexLock lock(mutex_);
-  Prepare();
-  absl::Status status = absl::UnavailableError("cannot write the cache: it is read-only");
-  if (!options_.read_only) {
-    // Once more when the file was set aside or removed by another process meanwhile: what was
-    // written there would be lost, so it is written again to the file that the path means now.
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      if (!file_.StillInPlace()) {
-        file_ = CacheFile();
-        Attach();
-      }
-      if (file_.db == nullptr) {
-        status = absl::ResourceExhaustedError("cannot write the cache: out of memory");
-        break;
-      }
-      {
-        Transaction transaction(*file_.db);
-        status = transaction.status();
-        if (status.ok()) status = write(*file_.db);
-        if (status.ok()) status = transaction.Commit();
-      }
-      if (status.ok() && file_.StillInPlace()) return status;
-      if (status.ok()) continue;
-      if (!absl::IsDataLoss(status)) break;
-      Recover(status);
+  const int64_t started_ns = options_.clock->MonotonicNanoseconds();
+  absl::Status status;
+  // Once more when the file was set aside or removed by another process meanwhile: what was
+  // written there would be lost, so it is written again to the file that the path means now.
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (!Ready()) {
+      status = absl::ResourceExhaustedError("cannot write the cache: out of memory");
+      break;
     }
+    if (!file_.read_only && !file_.StillInPlace()) {
+      file_ = CacheFile();
+      Attach();
+      if (file_.db == nullptr) continue;
+    }
+    if (file_.read_only) {
+      status = absl::UnavailableError(
+          absl::StrCat("cannot write the cache ", options_.path, ": it is read-only"));
+      break;
+    }
+    {
+      Transaction transaction(*file_.db);
+      status = transaction.status();
+      if (status.ok()) status = write(*file_.db);
+      if (status.ok()) status = transaction.Commit();
+    }
+    if (status.ok() && file_.StillInPlace()) {
+      ReportIfSlow(started_ns);
+      return status;
+    }
+    if (status.ok()) {
+      status = absl::UnavailableError("cannot write the cache: its file is replaced all the time");
+      continue;
+    }
+    if (!absl::IsDataLoss(status)) break;
+    Recover(status);
   }
+  ReportIfSlow(started_ns);
   ++counters_.failed_writes;
+  if (absl::IsFailedPrecondition(status)) return absl::UnavailableError(status.message());
   return status;
 }
 
-absl::StatusOr<std::optional<SqliteStore::CodeRow>> SqliteStore::ReadRow(const char* sql,
-                                                                         absl::string_view hash) {
-  Query query(*file_.db, sql);
-  query.BindBytes(1, hash);
-  absl::StatusOr<bool> found = query.Step();
-  if (!found.ok()) return found.status();
-  if (!*found) return std::optional<CodeRow>();
-  CodeRow row;
-  row.entry = ReadCode(query);
-  row.object_bytes = query.Int(sql::kCodeObjectBytes);
-  row.codec = query.Int(sql::kCodeCodec);
-  row.checksum = std::string(query.Bytes(sql::kCodeChecksum));
-  row.used_unix_s = query.Int(sql::kCodeUsed);
-  row.stored = std::string(query.Bytes(sql::kCodeStored));
-  return std::optional<CodeRow>(std::move(row));
-}
-
-std::optional<CodeEntry> SqliteStore::Find(const char* sql, absl::string_view wanted,
-                                           bool by_request) {
+std::optional<CodeEntry> SqliteStore::Find(bool by_request, absl::string_view wanted) {
   std::optional<CodeRow> row;
   {
     MutexLock lock(mutex_);
-    Prepare();
-    if (file_.db != nullptr) {
-      absl::StatusOr<std::optional<CodeRow>> read = ReadRow(sql, HashColumn(wanted));
+    if (Ready()) {
+      const Selects& selects = SelectsOf(file_.version);
+      absl::StatusOr<std::optional<CodeRow>> read =
+          FindCodeRow(*file_.db, by_request ? selects.find_code_by_request : selects.find_code,
+                      HashColumn(wanted));
       if (read.ok()) {
         row = *std::move(read);
       } else {
@@ -220,44 +253,60 @@ std::optional<CodeEntry> SqliteStore::Find(const char* sql, absl::string_view wa
       return std::nullopt;
     }
   }
-  absl::StatusOr<std::string> object =
-      DecodeObject(row->codec, row->stored, row->object_bytes, options_.object_limit_bytes);
-  if (object.ok()) row->entry.object = *std::move(object);
-  if (!object.ok() || CodeChecksum(row->entry) != row->checksum) {
-    DropDamaged(HashColumn(row->entry.key), row->checksum, /*code=*/true);
+  const std::string hash = HashColumn(row->entry.key);
+  const std::string checksum = row->checksum;
+  absl::StatusOr<CodeEntry> entry = DecodeRow(*std::move(row), options_.object_limit_bytes);
+  MutexLock lock(mutex_);
+  if (!entry.ok()) {
+    DropDamaged(hash, checksum, /*code=*/true);
     return std::nullopt;
   }
-  MutexLock lock(mutex_);
   ++counters_.code_hits;
-  if (TouchIsDue(row->used_unix_s) && file_.db != nullptr) {
-    Touch(sql::kTouchCode, HashColumn(row->entry.key));
-  }
-  return std::move(row->entry);
+  counters_.bytes_read += static_cast<int64_t>(entry->object.size());
+  if (TouchIsDue(entry->facts.used_unix_s)) Touch(sql::kTouchCode, hash);
+  return *std::move(entry);
 }
 
 std::optional<CodeEntry> SqliteStore::FindCode(absl::string_view key) {
-  return Find(sql::kFindCode, key, /*by_request=*/false);
+  return Find(/*by_request=*/false, key);
 }
 
 std::optional<CodeEntry> SqliteStore::FindCodeByRequest(absl::string_view request) {
-  return Find(sql::kFindCodeByRequest, request, /*by_request=*/true);
+  return Find(/*by_request=*/true, request);
+}
+
+void SqliteStore::Quarantine(absl::string_view hash, absl::string_view reason) {
+  Query query(*file_.db, sql::kQuarantine);
+  query.BindBytes(1, hash);
+  query.BindBytes(2, reason);
+  query.BindInt(3, NowUnixSeconds());
+  query.Run().IgnoreError();
 }
 
 // Only while it still has the damaged checksum: meanwhile another process may have rebuilt it.
 void SqliteStore::DropDamaged(absl::string_view hash, absl::string_view checksum, bool code) {
-  if (!options_.read_only) {
-    Durably([&](Database& db) {
+  if (!file_.read_only) {
+    Durably([&](Database& db) ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
+      if (code) {
+        Query object(db, sql::kRemoveObjectExact);
+        object.BindBytes(1, hash);
+        object.BindBytes(2, checksum);
+        if (absl::Status removed = object.Run(); !removed.ok()) return removed;
+      }
       Query query(db, code ? sql::kRemoveCodeExact : sql::kRemoveWinnerExact);
       query.BindBytes(1, hash);
       query.BindBytes(2, checksum);
-      return query.Run();
+      absl::Status removed = query.Run();
+      if (removed.ok()) Quarantine(hash, "wrong checksum or size");
+      return removed;
     }).IgnoreError();
   }
-  MutexLock lock(mutex_);
-  ++counters_.damaged_entries;
   ++(code ? counters_.code_misses : counters_.winner_misses);
-  log_.Warning(absl::StrCat("a damaged entry in the cache ", options_.path,
-                            " was dropped and will be made again"));
+  Emit({.kind = CacheEventKind::kDamaged, .key_hash = Hex(hash)});
+  if (++counters_.damaged_entries > 1) return;
+  log_.Warning(absl::StrCat("an entry of the cache ", options_.path,
+                            " was damaged and is made again (key ", Hex(hash),
+                            "; further ones are only counted)"));
 }
 
 absl::Status SqliteStore::PutCode(const CodeEntry& given) {
@@ -270,7 +319,15 @@ absl::Status SqliteStore::PutCode(const CodeEntry& given) {
   const std::string key_hash = HashColumn(entry.key);
   const std::string request_hash = HashColumn(entry.request);
   const std::string checksum = CodeChecksum(entry);
-  absl::Status status = Durably([&](Database& db) {
+  const int64_t room =
+      static_cast<int64_t>(stored.bytes.size() + entry.attributes.size()) + kEntryOverheadBytes;
+  if (options_.size_limit_bytes > 0 && room > options_.size_limit_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot store a code object of ", entry.object.size(),
+                     " bytes: the whole cache may use ", options_.size_limit_bytes));
+  }
+  MutexLock lock(mutex_);
+  absl::Status status = Durably([&](Database& db) -> absl::Status {
     Query put(db, sql::kPutCode);
     put.BindBytes(1, key_hash);
     put.BindBytes(2, request_hash);
@@ -281,6 +338,7 @@ absl::Status SqliteStore::PutCode(const CodeEntry& given) {
     put.BindBytes(7, checksum);
     put.BindInt(8, entry.created_unix_s);
     put.BindInt(9, NowUnixSeconds());
+    put.BindInt(10, options_.generation);
     absl::StatusOr<bool> row = put.Step();
     if (!row.ok()) return row.status();
     const int64_t id = put.Int(0);
@@ -291,64 +349,57 @@ absl::Status SqliteStore::PutCode(const CodeEntry& given) {
     object.BindBytes(3, stored.bytes);
     return object.Run();
   });
-  if (status.ok()) {
-    MutexLock lock(mutex_);
-    ++counters_.code_writes;
-  }
+  if (!status.ok()) return status;
+  ++counters_.code_writes;
+  counters_.bytes_written += static_cast<int64_t>(entry.object.size());
+  EvictAfterPut(key_hash);
   return status;
 }
 
 void SqliteStore::RemoveCode(absl::string_view key, absl::string_view reason) {
   const std::string hash = HashColumn(key);
-  absl::Status status = Durably([&](Database& db) {
-    Query object(db, sql::kRemoveObject);
-    object.BindBytes(1, hash);
-    if (absl::Status removed = object.Run(); !removed.ok()) return removed;
-    Query code(db, sql::kRemoveCode);
-    code.BindBytes(1, hash);
-    return code.Run();
+  MutexLock lock(mutex_);
+  absl::Status status = Durably([&](Database& db) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    absl::Status erased = EraseCodeRow(db, hash);
+    if (erased.ok()) Quarantine(hash, reason);
+    return erased;
   });
-  log_.Warning(absl::StrCat("a code object in the cache ", options_.path,
+  ++counters_.load_failures;
+  Emit(
+      {.kind = CacheEventKind::kLoadFailure, .key_hash = Hex(hash), .detail = std::string(reason)});
+  log_.Warning(absl::StrCat("a code object of the cache ", options_.path,
                             status.ok() ? " was dropped: " : " is unusable and stays: ", reason));
+}
+
+absl::Status SqliteStore::EraseCode(absl::string_view key) {
+  MutexLock lock(mutex_);
+  return Durably([&](Database& db) { return EraseCodeRow(db, HashColumn(key)); });
 }
 
 std::optional<WinnerEntry> SqliteStore::FindWinner(absl::string_view key) {
   const std::string hash = HashColumn(key);
-  std::string checksum;
-  WinnerEntry entry;
-  {
-    MutexLock lock(mutex_);
-    Prepare();
-    bool found = false;
-    int64_t used_unix_s = 0;
-    if (file_.db != nullptr) {
-      absl::Status failure;
-      {
-        Query query(*file_.db, sql::kFindWinner);
-        query.BindBytes(1, hash);
-        absl::StatusOr<bool> row = query.Step();
-        failure = row.status();
-        if (row.ok() && *row) {
-          entry = ReadWinner(query);
-          checksum = std::string(query.Bytes(sql::kWinnerChecksum));
-          used_unix_s = query.Int(sql::kWinnerUsed);
-          found = entry.key == key;
-        }
-      }
-      if (!failure.ok()) Recover(failure);
-    }
-    if (!found) {
-      ++counters_.winner_misses;
-      return std::nullopt;
-    }
-    if (WinnerChecksum(entry) == checksum) {
-      ++counters_.winner_hits;
-      if (TouchIsDue(used_unix_s)) Touch(sql::kTouchWinner, hash);
-      return entry;
+  MutexLock lock(mutex_);
+  std::optional<WinnerRow> row;
+  if (Ready()) {
+    absl::StatusOr<std::optional<WinnerRow>> read =
+        FindWinnerRow(*file_.db, SelectsOf(file_.version).find_winner, hash);
+    if (read.ok()) {
+      row = *std::move(read);
+    } else {
+      Recover(read.status());
     }
   }
-  DropDamaged(hash, checksum, /*code=*/false);
-  return std::nullopt;
+  if (!row.has_value() || row->entry.key != key) {
+    ++counters_.winner_misses;
+    return std::nullopt;
+  }
+  if (!IsIntact(*row)) {
+    DropDamaged(hash, row->checksum, /*code=*/false);
+    return std::nullopt;
+  }
+  ++counters_.winner_hits;
+  if (TouchIsDue(row->entry.facts.used_unix_s)) Touch(sql::kTouchWinner, hash);
+  return std::move(row->entry);
 }
 
 absl::Status SqliteStore::PutWinner(const WinnerEntry& given) {
@@ -357,6 +408,7 @@ absl::Status SqliteStore::PutWinner(const WinnerEntry& given) {
   if (entry.created_unix_s == 0) entry.created_unix_s = NowUnixSeconds();
   const std::string hash = HashColumn(entry.key);
   const std::string checksum = WinnerChecksum(entry);
+  MutexLock lock(mutex_);
   absl::Status status = Durably([&](Database& db) {
     Query query(db, sql::kPutWinner);
     query.BindBytes(1, hash);
@@ -367,40 +419,131 @@ absl::Status SqliteStore::PutWinner(const WinnerEntry& given) {
     query.BindBytes(6, checksum);
     query.BindInt(7, entry.created_unix_s);
     query.BindInt(8, NowUnixSeconds());
+    query.BindInt(9, options_.generation);
+    query.BindInt(10, entry.protocol);
+    query.BindInt(11, entry.evidence_count);
     return query.Run();
   });
-  if (status.ok()) {
-    MutexLock lock(mutex_);
-    ++counters_.winner_writes;
-  }
+  if (!status.ok()) return status;
+  ++counters_.winner_writes;
+  EvictAfterPut(hash);
   return status;
+}
+
+absl::Status SqliteStore::EraseWinner(absl::string_view key) {
+  MutexLock lock(mutex_);
+  return Durably([&](Database& db) { return RunWith(db, sql::kRemoveWinner, HashColumn(key)); });
+}
+
+absl::StatusOr<int64_t> SqliteStore::Evict(int64_t target_bytes, int batches,
+                                           absl::string_view keep) {
+  int64_t evicted = 0;
+  for (int batch = 0; batch < batches && Ready(); ++batch) {
+    absl::StatusOr<int64_t> used = file_.db->Integer(sql::kUsedBytes);
+    if (!used.ok()) return used.status();
+    if (*used <= target_bytes) break;
+    const int64_t before = evicted;
+    absl::Status status = Durably([&](Database& db) -> absl::Status {
+      evicted = before;
+      // Winners are small and dear: they go only when no code is left.
+      for (const bool code : {true, false}) {
+        absl::StatusOr<std::vector<std::string>> hashes =
+            HashesToEvict(db, code ? sql::kCodeToEvict : sql::kWinnersToEvict);
+        if (!hashes.ok()) return hashes.status();
+        for (const std::string& hash : *hashes) {
+          if (hash == keep) continue;
+          absl::Status erased =
+              code ? EraseCodeRow(db, hash) : RunWith(db, sql::kRemoveWinner, hash);
+          if (!erased.ok()) return erased;
+          ++evicted;
+          absl::StatusOr<int64_t> now = db.Integer(sql::kUsedBytes);
+          if (!now.ok()) return now.status();
+          if (*now <= target_bytes) return absl::OkStatus();
+        }
+        if (evicted > before) return absl::OkStatus();
+      }
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+    if (evicted == before) break;
+  }
+  if (evicted > 0) {
+    counters_.evicted_entries += evicted;
+    Emit({.kind = CacheEventKind::kEvicted, .detail = absl::StrCat(evicted)});
+  }
+  return evicted;
+}
+
+void SqliteStore::EvictAfterPut(absl::string_view keep) {
+  if (options_.size_limit_bytes <= 0) return;
+  if (!Ready()) return;
+  absl::StatusOr<int64_t> used = file_.db->Integer(sql::kUsedBytes);
+  if (!used.ok() || *used <= options_.size_limit_bytes) return;
+  // A little below the limit, so that not every put has to evict.
+  Evict(options_.size_limit_bytes - options_.size_limit_bytes / 20, kEvictionBatchesPerPut, keep)
+      .status()
+      .IgnoreError();
+}
+
+absl::StatusOr<int64_t> SqliteStore::Shrink(int64_t target_bytes) {
+  MutexLock lock(mutex_);
+  if (!Ready()) return absl::ResourceExhaustedError("cannot shrink the cache: out of memory");
+  if (file_.read_only) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot shrink the cache ", options_.path, ": it is read-only"));
+  }
+  absl::StatusOr<int64_t> evicted = Evict(target_bytes, /*batches=*/1 << 20, /*keep=*/"");
+  if (!evicted.ok()) return evicted;
+  // Readers may hold pages back; then the next time gives them up.
+  if (Ready()) file_.db->Execute(sql::kReleasePages).IgnoreError();
+  return evicted;
+}
+
+absl::StatusOr<StoreUsage> SqliteStore::Usage() {
+  MutexLock lock(mutex_);
+  if (!Ready()) return absl::ResourceExhaustedError("cannot inspect the cache: out of memory");
+  StoreUsage usage;
+  const struct {
+    const char* sql;
+    int64_t* out;
+  } parts[] = {{sql::kCountCode, &usage.code_entries},
+               {sql::kCountWinners, &usage.winner_entries},
+               {sql::kUsedBytes, &usage.used_bytes},
+               {sql::kFileBytes, &usage.file_bytes}};
+  for (const auto& part : parts) {
+    absl::StatusOr<int64_t> value = file_.db->Integer(part.sql);
+    if (!value.ok()) return value.status();
+    *part.out = *value;
+  }
+  return usage;
 }
 
 absl::StatusOr<std::vector<CodeEntry>> SqliteStore::ListCode() {
   MutexLock lock(mutex_);
-  Prepare();
-  if (file_.db == nullptr) return absl::ResourceExhaustedError("cannot list the cache: no memory");
-  std::vector<CodeEntry> entries;
-  Query query(*file_.db, sql::kListCode);
-  while (true) {
-    absl::StatusOr<bool> row = query.Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return entries;
-    entries.push_back(ReadCode(query));
-  }
+  if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
+  return ListCodeRows(*file_.db, SelectsOf(file_.version).list_code);
 }
 
 absl::StatusOr<std::vector<WinnerEntry>> SqliteStore::ListWinners() {
   MutexLock lock(mutex_);
-  Prepare();
-  if (file_.db == nullptr) return absl::ResourceExhaustedError("cannot list the cache: no memory");
-  std::vector<WinnerEntry> entries;
-  Query query(*file_.db, sql::kListWinners);
+  if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
+  return ListWinnerRows(*file_.db, SelectsOf(file_.version).list_winners);
+}
+
+absl::StatusOr<std::vector<QuarantineRecord>> SqliteStore::ListQuarantine() {
+  MutexLock lock(mutex_);
+  if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
+  std::vector<QuarantineRecord> records;
+  if (file_.version == 1) return records;
+  Query query(*file_.db, sql::kListQuarantine);
   while (true) {
     absl::StatusOr<bool> row = query.Step();
     if (!row.ok()) return row.status();
-    if (!*row) return entries;
-    entries.push_back(ReadWinner(query));
+    if (!*row) return records;
+    records.push_back({.key_hash = Hex(query.Bytes(0)),
+                       .reason = std::string(query.Bytes(1)),
+                       .count = query.Int(2),
+                       .last_unix_s = query.Int(3)});
   }
 }
 

@@ -1,0 +1,103 @@
+#include "cache/entry_rows.h"
+
+#include <utility>
+
+#include "cache/entry_codec.h"
+#include "cache/schema.h"
+
+namespace whet {
+namespace {
+
+CodeEntry ReadCode(Query& query) {
+  CodeEntry entry;
+  entry.key = std::string(query.Bytes(kCodeKey));
+  entry.request = std::string(query.Bytes(kCodeRequest));
+  entry.attributes = std::string(query.Bytes(kCodeAttributes));
+  entry.created_unix_s = query.Int(kCodeCreated);
+  entry.facts = {.used_unix_s = query.Int(kCodeUsed),
+                 .generation = query.Int(kCodeGeneration),
+                 .object_bytes = query.Int(kCodeObjectBytes),
+                 .stored_bytes = query.Int(kCodeStoredBytes)};
+  return entry;
+}
+
+WinnerEntry ReadWinner(Query& query) {
+  WinnerEntry entry;
+  entry.key = std::string(query.Bytes(kWinnerKey));
+  entry.variant = std::string(query.Bytes(kWinnerVariant));
+  entry.code_key = std::string(query.Bytes(kWinnerCodeKey));
+  entry.evidence = std::string(query.Bytes(kWinnerEvidence));
+  entry.created_unix_s = query.Int(kWinnerCreated);
+  entry.protocol = query.Int(kWinnerProtocol);
+  entry.evidence_count = query.Int(kWinnerEvidenceCount);
+  const int64_t bytes = static_cast<int64_t>(entry.key.size() + entry.variant.size() +
+                                             entry.code_key.size() + entry.evidence.size());
+  entry.facts = {.used_unix_s = query.Int(kWinnerUsed),
+                 .generation = query.Int(kWinnerGeneration),
+                 .object_bytes = bytes,
+                 .stored_bytes = bytes};
+  return entry;
+}
+
+template <typename Entry>
+absl::StatusOr<std::vector<Entry>> ReadAll(Database& db, const char* select,
+                                           Entry (*read)(Query&)) {
+  std::vector<Entry> entries;
+  Query query(db, select);
+  while (true) {
+    absl::StatusOr<bool> row = query.Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return entries;
+    entries.push_back(read(query));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<CodeRow>> FindCodeRow(Database& db, const char* select,
+                                                   absl::string_view hash) {
+  Query query(db, select);
+  query.BindBytes(1, hash);
+  absl::StatusOr<bool> found = query.Step();
+  if (!found.ok()) return found.status();
+  if (!*found) return std::optional<CodeRow>();
+  CodeRow row{.entry = ReadCode(query),
+              .codec = query.Int(kCodeCodec),
+              .checksum = std::string(query.Bytes(kCodeChecksum)),
+              .stored = std::string(query.Bytes(kCodeStored))};
+  return std::optional<CodeRow>(std::move(row));
+}
+
+absl::StatusOr<std::optional<WinnerRow>> FindWinnerRow(Database& db, const char* select,
+                                                       absl::string_view hash) {
+  Query query(db, select);
+  query.BindBytes(1, hash);
+  absl::StatusOr<bool> found = query.Step();
+  if (!found.ok()) return found.status();
+  if (!*found) return std::optional<WinnerRow>();
+  WinnerRow row{.entry = ReadWinner(query), .checksum = std::string(query.Bytes(kWinnerChecksum))};
+  return std::optional<WinnerRow>(std::move(row));
+}
+
+absl::StatusOr<CodeEntry> DecodeRow(CodeRow row, int64_t object_limit_bytes) {
+  absl::StatusOr<std::string> object =
+      DecodeObject(row.codec, row.stored, row.entry.facts.object_bytes, object_limit_bytes);
+  if (!object.ok()) return object.status();
+  row.entry.object = *std::move(object);
+  if (CodeChecksum(row.entry) != row.checksum) {
+    return absl::DataLossError("the entry's checksum is wrong");
+  }
+  return std::move(row.entry);
+}
+
+bool IsIntact(const WinnerRow& row) { return WinnerChecksum(row.entry) == row.checksum; }
+
+absl::StatusOr<std::vector<CodeEntry>> ListCodeRows(Database& db, const char* select) {
+  return ReadAll<CodeEntry>(db, select, &ReadCode);
+}
+
+absl::StatusOr<std::vector<WinnerEntry>> ListWinnerRows(Database& db, const char* select) {
+  return ReadAll<WinnerEntry>(db, select, &ReadWinner);
+}
+
+}  // namespace whet

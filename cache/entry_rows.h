@@ -1,0 +1,44 @@
+// Entries as rows: read from any file of ours, cache or pack, and checked.
+//
+//   auto row = FindCodeRow(db, SelectsOf(version).find_code, HashColumn(key));
+//   if (row.ok() && row->has_value()) entry = DecodeRow(**std::move(row), limit);
+//
+// Not thread-safe, as the Database is not; DecodeRow and IsIntact are pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cache/sqlite_db.h"
+#include "cache/store.h"
+
+namespace whet {
+
+struct CodeRow {
+  CodeEntry entry;  // without its object
+  int64_t codec = 0;
+  std::string checksum;
+  std::string stored;
+};
+
+struct WinnerRow {
+  WinnerEntry entry;
+  std::string checksum;
+};
+
+absl::StatusOr<std::optional<CodeRow>> FindCodeRow(Database& db, const char* select,
+                                                   absl::string_view hash);
+absl::StatusOr<std::optional<WinnerRow>> FindWinnerRow(Database& db, const char* select,
+                                                       absl::string_view hash);
+
+// With its object, once size and checksum are right; otherwise DataLoss.
+absl::StatusOr<CodeEntry> DecodeRow(CodeRow row, int64_t object_limit_bytes);
+bool IsIntact(const WinnerRow& row);
+
+absl::StatusOr<std::vector<CodeEntry>> ListCodeRows(Database& db, const char* select);
+absl::StatusOr<std::vector<WinnerEntry>> ListWinnerRows(Database& db, const char* select);
+
+}  // namespace whet
