@@ -51,8 +51,8 @@ std::vector<double> HeadValues(const HostTensor& tensor, int64_t batch, int64_t 
 // A head (over batch and query heads) and the rows of it that are compared.
 struct SampledHead {
   int64_t index = 0;
-  DifferenceSum o;
-  DifferenceSum lse;
+  DifferenceSum o = {};
+  DifferenceSum lse = {};
 };
 
 }  // namespace
@@ -64,6 +64,11 @@ double VisiblePairs(int64_t seq_q, int64_t seq_kv, bool causal) {
   const double last = static_cast<double>(seq_kv);
   const double rows = seq_q == 0 ? 0 : last - first + 1;
   return rows <= 0 ? 0 : rows * (first + last) / 2;
+}
+
+FieldValues AttentionForward::ExampleFields() const {
+  return {{"dtype", "bf16"},        {"batch", int64_t{1}}, {"heads_q", int64_t{8}},
+          {"seq_q", int64_t{1024}}, {"dqk", int64_t{128}}, {"causal", int64_t{1}}};
 }
 
 FieldValues AttentionForward::CompleteFields(FieldValues fields) const {

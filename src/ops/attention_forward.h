@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/ops/operation.h"
@@ -14,6 +15,9 @@ namespace whet {
 class AttentionForward final : public Operation {
  public:
   absl::string_view name() const override { return "attention_forward"; }
+  std::vector<std::string> InputNames() const override { return {"q", "k", "v"}; }
+  // BF16, causal, 8 heads of 128, 1024 tokens.
+  FieldValues ExampleFields() const override;
   // seq_kv = seq_q, heads_kv = heads_q, dv = dqk, causal = 0; contiguous [batch, heads, seq, dim].
   FieldValues CompleteFields(FieldValues fields) const override;
   // q, k and v, each [batch, heads, seq, dim]; transposed views are fine.

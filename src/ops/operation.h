@@ -64,6 +64,12 @@ class Operation {
   // (required)
   virtual absl::string_view name() const = 0;
 
+  // (optional: none are known) Arguments that can be read from files, in the order of the template.
+  virtual std::vector<std::string> InputNames() const { return {}; }
+
+  // (optional: none) A problem to begin with, for people who give none.
+  virtual FieldValues ExampleFields() const { return {}; }
+
   // (required) Adds the fields that follow from the given ones: contiguous strides, as many key as
   // query heads. Given fields stay as they are, right or wrong: MakeProblem judges them.
   virtual FieldValues CompleteFields(FieldValues fields) const = 0;

@@ -18,6 +18,10 @@ double Rounded(DType dtype, double value) {
 
 }  // namespace
 
+FieldValues RmsNorm::ExampleFields() const {
+  return {{"dtype", "bf16"}, {"rows", int64_t{4096}}, {"columns", int64_t{4096}}};
+}
+
 FieldValues RmsNorm::CompleteFields(FieldValues fields) const {
   SetDefaultField(&fields, "residual", int64_t{0});
   SetDefaultField(&fields, "x_stride", IntegerField(fields, "columns", 0));

@@ -4,6 +4,7 @@
 //   dtype, written back, and takes the place of x.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "src/ops/operation.h"
@@ -13,6 +14,9 @@ namespace whet {
 class RmsNorm final : public Operation {
  public:
   absl::string_view name() const override { return "rms_norm"; }
+  std::vector<std::string> InputNames() const override { return {"x", "residual", "weight"}; }
+  // BF16, 4096 rows of 4096.
+  FieldValues ExampleFields() const override;
   // residual = 0, x_stride = columns
   FieldValues CompleteFields(FieldValues fields) const override;
   // x [rows, columns], weight [columns], and residual [rows, columns] for the fused form.

@@ -1,0 +1,155 @@
+// The whet tool. Every verb is a file of its own; docs/cli.md is the manual.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/cli/command.h"
+#include "src/cli/report.h"
+
+namespace whet {
+namespace {
+
+struct GlobalFlags {
+  bool json = false;
+  bool quiet = false;
+  std::string cache;
+  std::string cache_policy;
+  std::string tuning;
+  double budget_seconds = 0;
+  int threads = 0;
+};
+
+void DeclareGlobalFlags(CLI::App& app, GlobalFlags* flags) {
+  const std::string group = "Everywhere";
+  app.add_flag("--json", flags->json, "One JSON object on standard output, and nothing else")
+      ->group(group);
+  app.add_flag("--quiet", flags->quiet, "No progress")->group(group);
+  app.add_option("--cache", flags->cache, "Directory of the cache (WHET_CACHE)")
+      ->group(group)
+      ->type_name("DIR");
+  app.add_option("--cache-policy", flags->cache_policy,
+                 "off, read-only, read-write, offline or verify (WHET_CACHE_POLICY)")
+      ->group(group)
+      ->type_name("POLICY");
+  app.add_option("--tuning", flags->tuning, "blocking or never (WHET_TUNING)")
+      ->group(group)
+      ->type_name("MODE");
+  app.add_option("--budget", flags->budget_seconds,
+                 "Seconds of tuning per problem (WHET_TUNING_BUDGET)")
+      ->check(CLI::PositiveNumber)
+      ->group(group)
+      ->type_name("SECONDS");
+  app.add_option("--threads", flags->threads, "Threads of the CPU device (WHET_CPU_THREADS)")
+      ->check(CLI::Range(1, 4096))
+      ->group(group)
+      ->type_name("N");
+}
+
+// The environment's settings, overridden by the command line's.
+absl::StatusOr<Options> MakeOptions(const Environment& environment, const GlobalFlags& flags) {
+  absl::StatusOr<Options> options = OptionsFromEnvironment(environment);
+  if (!options.ok()) return options;
+  if (!flags.cache.empty()) options->cache_directory = flags.cache;
+  if (!flags.cache_policy.empty()) {
+    absl::StatusOr<CachePolicy> policy = ParseCachePolicy(flags.cache_policy);
+    if (!policy.ok()) return policy.status();
+    options->cache_policy = *policy;
+  }
+  if (!flags.tuning.empty()) {
+    absl::StatusOr<TuningMode> mode = ParseTuningMode(flags.tuning);
+    if (!mode.ok()) return mode.status();
+    options->tuning = *mode;
+  }
+  if (flags.budget_seconds > 0) options->tuning_policy.budget = absl::Seconds(flags.budget_seconds);
+  if (flags.threads > 0) options->device.cpu_threads = flags.threads;
+  return options;
+}
+
+bool StandardErrorIsTerminal(const Environment& environment) {
+  return isatty(STDERR_FILENO) == 1 && environment("TERM").value_or("dumb") != "dumb";
+}
+
+ExitCode RunVerb(std::vector<std::unique_ptr<Command>>& commands, Console& console,
+                 const Environment& environment, const GlobalFlags& flags) {
+  Outcome outcome{ExitCode::kUsage, absl::InvalidArgumentError("no verb was given")};
+  absl::StatusOr<Options> options = MakeOptions(environment, flags);
+  if (!options.ok()) {
+    outcome = InputFailure(options.status());
+  } else {
+    options->log = console.Log();
+    Session session{*std::move(options), console, environment};
+    for (const std::unique_ptr<Command>& command : commands) {
+      if (command->chosen()) outcome = command->Run(session);
+    }
+  }
+  console.EndProgress();
+  if (outcome.code != ExitCode::kDone) {
+    console.Json(ErrorJson(outcome));
+    console.Error(outcome.status.message());
+  }
+  if (!console.Flush()) {
+    console.Error("cannot write to standard output: is the disk full?");
+    return ExitCode::kFailed;
+  }
+  return outcome.code;
+}
+
+// The line that stands for a command line that cannot be parsed.
+std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  std::string verb;
+  for (const CLI::App* sub : app.get_subcommands()) verb = absl::StrCat(" ", sub->get_name());
+  return absl::StrCat(error.what(), "; see whet", verb, " --help");
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Whet sharpens kernels on the data they will run on: it specialises, compiles and tunes, "
+      "and\n"
+      "keeps what it found for the next process.",
+      "whet");
+  app.set_version_flag("--version", "whet 0.1.0");
+  app.require_subcommand(1);
+  app.footer(
+      "Exit status: 0 done, 1 failed, 2 wrong command line, 3 wrong input, 4 a device or compiler "
+      "is\n"
+      "missing, 5 a compiler failed, 6 the result is wrong. `whet VERB --help` shows examples.");
+  GlobalFlags flags;
+  DeclareGlobalFlags(app, &flags);
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeRunCommand());
+  commands.push_back(MakeTuneCommand());
+  commands.push_back(MakeCompileCommand());
+  commands.push_back(MakeCacheCommand());
+  commands.push_back(MakeDoctorCommand());
+  commands.push_back(MakeTemplatesCommand());
+  for (const std::unique_ptr<Command>& command : commands) command->Declare(app);
+  // So that `whet run --json` works as `whet --json run` does.
+  for (CLI::App* verb : app.get_subcommands({})) verb->fallthrough();
+
+  const Environment environment = SystemEnvironment();
+  try {  // CLI11 reports by exceptions; none leaves this function
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    Console console(stdout, stderr, {.json = flags.json});
+    const Outcome outcome{ExitCode::kUsage, absl::InvalidArgumentError(UsageError(app, error))};
+    console.Json(ErrorJson(outcome));
+    console.Error(outcome.status.message());
+    return static_cast<int>(outcome.code);
+  }
+  Console console(
+      stdout, stderr,
+      {.json = flags.json, .quiet = flags.quiet, .terminal = StandardErrorIsTerminal(environment)});
+  return static_cast<int>(RunVerb(commands, console, environment, flags));
+}
+
+}  // namespace
+}  // namespace whet
+
+int main(int argc, char** argv) { return whet::Main(argc, argv); }

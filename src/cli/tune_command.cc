@@ -1,0 +1,179 @@
+// whet tune: settles the winners of a list of problems on this machine.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "src/base/files.h"
+#include "src/cli/command.h"
+#include "src/cli/device_call.h"
+#include "src/cli/device_flags.h"
+#include "src/cli/problem_input.h"
+#include "src/cli/problem_list.h"
+#include "src/cli/report.h"
+
+namespace whet {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kShownVariants = 8;
+
+class TuneCommand final : public Command {
+ public:
+  void Declare(CLI::App& app) override;
+  Outcome Run(Session& session) override;
+
+ private:
+  absl::StatusOr<std::vector<ListedProblem>> Problems() const;
+  Outcome TuneOne(Session& session, Runtime& runtime, const ListedProblem& listed,
+                  ordered_json* json);
+  void Print(Console& console, const Plan& plan) const;
+
+  ProblemFlags flags_;
+  DeviceFlags device_;
+  std::string list_;
+  bool all_ = false;
+};
+
+void TuneCommand::Declare(CLI::App& app) {
+  verb_ = app.add_subcommand("tune", "Find and keep the fastest variants of one or many problems");
+  verb_->footer(
+      "A list holds one JSON object per line:\n"
+      "  {\"operation\": \"rms_norm\", \"dtype\": \"bf16\", \"rows\": 512, \"columns\": 4096}\n"
+      "  {\"problem\": \"attention_forward:dtype=bf16,batch=1,heads_q=8,seq_q=1024,dqk=128\"}\n"
+      "A problem that fails does not stop the list; the exit status is the first failure's.");
+  DeclareProblemFlags(*verb_, &flags_);
+  DeclareDeviceFlags(*verb_, &device_);
+  verb_->add_option("--problems", list_, "Tune every problem of this list")
+      ->type_name("FILE.jsonl");
+  verb_->add_flag("--all", all_, "Show every variant, not only the fastest");
+  DeclareTensorFlags(*verb_, &flags_);
+}
+
+absl::StatusOr<std::vector<ListedProblem>> TuneCommand::Problems() const {
+  std::vector<ListedProblem> problems;
+  if (!list_.empty()) {
+    absl::StatusOr<std::vector<ListedProblem>> listed = ReadProblemList(list_);
+    if (!listed.ok()) return listed;
+    problems = *std::move(listed);
+  }
+  if (!flags_.operation.empty()) {
+    absl::StatusOr<std::vector<std::string>> texts = ProblemTexts(flags_);
+    if (!texts.ok()) return texts.status();
+    for (const std::string& text : *texts) {
+      problems.push_back({.operation = OperationName(flags_), .text = text, .origin = ""});
+    }
+  }
+  if (problems.empty()) {
+    return absl::InvalidArgumentError(
+        "there is nothing to tune; name an operation, or a list with --problems");
+  }
+  if (flags_.has_files() && problems.size() > 1) {
+    return absl::InvalidArgumentError("tensors from files go with one problem, not with several");
+  }
+  return problems;
+}
+
+Outcome TuneCommand::Run(Session& session) {
+  absl::StatusOr<std::vector<ListedProblem>> problems = Problems();
+  if (!problems.ok()) return InputFailure(problems.status());
+  absl::StatusOr<std::unique_ptr<Runtime>> runtime = OpenRuntime(session, device_);
+  if (!runtime.ok()) return InputFailure(runtime.status());
+  session.console.Row("device", DeviceText((*runtime)->device().identity()));
+
+  ordered_json results = ordered_json::array();
+  Outcome first_failure;
+  size_t failed = 0;
+  for (const ListedProblem& listed : *problems) {
+    ordered_json json = ordered_json::object();
+    Outcome outcome = TuneOne(session, **runtime, listed, &json);
+    session.console.EndProgress();
+    if (outcome.code != ExitCode::kDone) {
+      const std::string where = listed.origin.empty() ? "" : absl::StrCat(listed.origin, ": ");
+      outcome.status =
+          absl::Status(outcome.status.code(), absl::StrCat(where, outcome.status.message()));
+      json["error"] = std::string(outcome.status.message());
+      if (failed++ == 0) first_failure = outcome;
+      // The last line of all is the first failure's; the others must be seen too.
+      if (problems->size() > 1) session.console.Error(outcome.status.message());
+    }
+    results.push_back(std::move(json));
+  }
+  session.console.Json(
+      DumpJson({{"device", DeviceJson((*runtime)->device().identity())}, {"problems", results}}));
+  if (problems->size() > 1) {
+    session.console.Line(
+        absl::StrFormat("%d of %d problems tuned", problems->size() - failed, problems->size()));
+    if (failed > 0) {
+      first_failure.status = absl::Status(
+          first_failure.status.code(),
+          absl::StrFormat("%d of %d problems could not be tuned", failed, problems->size()));
+    }
+  }
+  return first_failure;
+}
+
+Outcome TuneCommand::TuneOne(Session& session, Runtime& runtime, const ListedProblem& listed,
+                             ordered_json* json) {
+  absl::StatusOr<const KernelTemplate*> kernel_template = runtime.FindTemplate(listed.operation);
+  if (!kernel_template.ok()) return InputFailure(kernel_template.status());
+  absl::StatusOr<CallInput> input = MakeCallInput(**kernel_template, flags_, listed.text);
+  if (!input.ok()) return InputFailure(input.status());
+  session.console.Row("problem", input->problem.text());
+  (*json)["problem"] = input->problem.text();
+  absl::StatusOr<std::unique_ptr<DeviceCall>> call =
+      DeviceCall::Make(runtime.device(), input->tensors);
+  if (!call.ok()) return ExecutionFailure(call.status());
+  absl::StatusOr<const Plan*> plan =
+      runtime.Tune(**kernel_template, input->problem, (*call)->args(), nullptr);
+  if (!plan.ok()) return ExecutionFailure(plan.status());
+  session.console.EndProgress();
+  Print(session.console, **plan);
+  (*json)["resolution"] = ResolutionJson((*plan)->resolution());
+  if ((*plan)->tuning() != nullptr) (*json)["tuning"] = TuningJson(*(*plan)->tuning());
+  return {};
+}
+
+void TuneCommand::Print(Console& console, const Plan& plan) const {
+  const Resolution& resolution = plan.resolution();
+  const std::string gain = GainText(resolution.gain);
+  console.Row("winner", absl::StrCat(resolution.variant, gain.empty() ? "" : "  ", gain));
+  console.Row("tuned", ResolutionText(resolution));
+  if (!resolution.note.empty()) console.Row("note", OneLine(resolution.note));
+  if (plan.tuning() == nullptr) return;
+  std::vector<const VariantEvidence*> timed;
+  std::vector<const VariantEvidence*> others;
+  for (const VariantEvidence& e : plan.tuning()->evidence) {
+    (e.median_ns > 0 ? timed : others).push_back(&e);
+  }
+  std::stable_sort(timed.begin(), timed.end(),
+                   [](const VariantEvidence* a, const VariantEvidence* b) {
+                     // Times of the finals and of the screening are not comparable.
+                     if (a->final_round != b->final_round) return a->final_round;
+                     return a->median_ns < b->median_ns;
+                   });
+  const size_t shown = all_ ? timed.size() : std::min(timed.size(), kShownVariants);
+  for (size_t i = 0; i < shown; ++i) {
+    console.Line(absl::StrFormat("  %10s %c  %s", DurationText(timed[i]->median_ns),
+                                 timed[i]->final_round ? '*' : ' ', timed[i]->variant.id()));
+  }
+  if (shown < timed.size()) {
+    console.Line(absl::StrFormat("  and %d slower ones (--all shows them)", timed.size() - shown));
+  }
+  for (const VariantEvidence* e : others) {
+    if (!all_ && e->outcome == VariantOutcome::kUntried) continue;
+    console.Line(absl::StrFormat("  %10s    %s  %s", VariantOutcomeName(e->outcome),
+                                 e->variant.id(), OneLine(e->reason)));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> MakeTuneCommand() { return std::make_unique<TuneCommand>(); }
+
+}  // namespace whet
