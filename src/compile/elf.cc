@@ -70,6 +70,18 @@ std::optional<Elf64_Ehdr> ReadHeader(absl::string_view bytes) {
   return header;
 }
 
+// Whether the program headers and all that they load are in the file.
+bool HasItsSegments(absl::string_view bytes, const Elf64_Ehdr& header) {
+  if (header.e_phnum == 0) return true;
+  if (header.e_phentsize != sizeof(Elf64_Phdr)) return false;
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    const std::optional<Elf64_Phdr> segment =
+        ReadAt<Elf64_Phdr>(bytes, header.e_phoff + i * sizeof(Elf64_Phdr));
+    if (!segment || !Slice(bytes, segment->p_offset, segment->p_filesz)) return false;
+  }
+  return true;
+}
+
 // Notes that the program headers list; `bytes` may be only the file's beginning.
 void ReadProgramNotes(absl::string_view bytes, const Elf64_Ehdr& header,
                       std::vector<ElfNote>* notes) {
@@ -106,6 +118,7 @@ absl::StatusOr<ElfFile> ElfFile::Parse(absl::string_view bytes) {
   file.type_ = header->e_type;
   file.machine_ = header->e_machine;
   file.flags_ = header->e_flags;
+  if (!HasItsSegments(bytes, *header)) return Malformed("segment outside the file");
   ReadProgramNotes(bytes, *header, &file.notes_);
   if (header->e_shnum == 0) return file;
   if (header->e_shentsize != sizeof(Elf64_Shdr)) return Malformed("section header size");

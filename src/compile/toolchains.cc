@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "src/base/mutex.h"
 #include "src/compile/clang_amdgpu/clang_amdgpu.h"
 #include "src/compile/failure_store.h"
@@ -28,22 +29,31 @@ struct Services {
 struct RegistryEntry {
   const char* name;
   Platform platform;
+  // Targets that people ask about, comma-separated; Report() lists those that it compiles for.
+  absl::string_view well_known;
   // How to get it, for people whose machine lacks it.
   const char* remedy;
   OpenedCompiler (*open)(const Services& services);
 };
 
+constexpr absl::string_view kAmdTargets =
+    "gfx906,gfx908,gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1201";
+constexpr absl::string_view kNvidiaTargets =
+    "sm_75,sm_80,sm_86,sm_89,sm_90,sm_90a,sm_100,sm_100a,sm_103a,sm_120,sm_120a";
+
 // In order of preference for a target. A new compiler is a folder and a line here.
 constexpr RegistryEntry kRegistry[] = {
-    {"hiprtc", Platform::kHip, "install ROCm's hipRTC, or set hiprtc_library",
+    {"hiprtc", Platform::kHip, kAmdTargets, "install ROCm's hipRTC, or set hiprtc_library",
      [](const Services& s) {
        return OpenHiprtc(s.options.hiprtc_library, &s.helper, &s.failures);
      }},
-    {"clang_amdgpu", Platform::kHip, "install clang-22 and lld-22, or set amdgpu_clang",
+    {"clang_amdgpu", Platform::kHip, kAmdTargets,
+     "install clang-22 and lld-22, or set amdgpu_clang",
      [](const Services& s) { return OpenClangAmdGpu(s.options.amdgpu_clang, &s.failures); }},
-    {"nvrtc", Platform::kCuda, "install the CUDA toolkit's NVRTC, or set nvrtc_library",
+    {"nvrtc", Platform::kCuda, kNvidiaTargets,
+     "install the CUDA toolkit's NVRTC, or set nvrtc_library",
      [](const Services& s) { return OpenNvrtc(s.options.nvrtc_library, &s.helper, &s.failures); }},
-    {"hostcxx", Platform::kCpu, "install clang or g++, or set host_compiler",
+    {"hostcxx", Platform::kCpu, "x86-64", "install clang or g++, or set host_compiler",
      [](const Services& s) { return OpenHostCxx(s.options.host_compiler, &s.failures); }},
 };
 
@@ -147,6 +157,15 @@ std::vector<ToolchainReport> Toolchains::Report() {
     report.found = compiler.ok();
     if (compiler.ok()) {
       report.identity = (*compiler)->identity();
+      for (absl::string_view text : absl::StrSplit(kRegistry[i].well_known, ',')) {
+        const absl::StatusOr<Target> target = Target::Parse(text);
+        // PTX runs on architectures that the compiler does not know; it is not listed as knowing
+        // them.
+        if (target.ok() && (*compiler)->WhyNot(*target).empty() &&
+            (*compiler)->ObjectFormat(*target) != "ptx") {
+          report.targets.emplace_back(text);
+        }
+      }
     } else {
       report.reason = absl::StrCat(compiler.status().message(), " (", kRegistry[i].remedy, ")");
     }

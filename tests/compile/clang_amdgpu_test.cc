@@ -69,7 +69,8 @@ TEST_F(ClangAmdGpuTest, UnknownArchitectureIsTold) {
 
 TEST_F(ClangAmdGpuTest, FailuresSayWhy) {
   absl::Status status =
-      compiler_->Compile(Request("gfx942", absl::StrCat(kScaleKernel, "\nint y = wrong;\n"))).status();
+      compiler_->Compile(Request("gfx942", absl::StrCat(kScaleKernel, "\nint y = wrong;\n")))
+          .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   for (absl::string_view part : {"scale hip:test=1", "gfx942", "clang_amdgpu ",
                                  "kernel.cu:", "error:", "failures/failed-"}) {

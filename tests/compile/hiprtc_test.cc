@@ -121,7 +121,8 @@ TEST_F(HiprtcTest, AnExitInsideTheCompilerIsAStatusHere) {
 
 TEST_F(HiprtcTest, WrongSourceIsOneClearLine) {
   const absl::Status status =
-      compiler_->Compile(Request("gfx90a", absl::StrCat(kScaleKernel, "\nint y = wrong;\n"))).status();
+      compiler_->Compile(Request("gfx90a", absl::StrCat(kScaleKernel, "\nint y = wrong;\n")))
+          .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   for (absl::string_view part : {"cannot compile scale hip:test=1 for gfx90a with hiprtc 5.",
                                  "--offload-arch=gfx90a", "error:", "wrong", "failures/failed-"}) {

@@ -95,7 +95,8 @@ TEST_F(NvrtcTest, AnOlderArchitectureIsRefused) {
 
 TEST_F(NvrtcTest, FailuresSayWhy) {
   absl::Status status =
-      compiler_->Compile(Request("sm_90a", absl::StrCat(kScaleKernel, "\nint y = wrong;\n"))).status();
+      compiler_->Compile(Request("sm_90a", absl::StrCat(kScaleKernel, "\nint y = wrong;\n")))
+          .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   for (absl::string_view part :
        {"scale cuda:test=1", "sm_90a", "nvrtc ", "kernel.cu(", "error:", "failures/failed-"}) {
