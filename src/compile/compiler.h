@@ -68,8 +68,9 @@ class Compiler {
   // (required) Thread-safe. On failure InvalidArgument (the source does not compile), Unimplemented
   // (not this target), DeadlineExceeded (hung), Internal (the compiler crashed, needed more than its
   // memory limit, or gave something else than a code object with the entry for the target), or what
-  // kept it from being started (ResourceExhausted: disk, processes); the message holds label, target, options, compiler and version, the first diagnostic, and where the whole log and
-  // the source were left.
+  // kept it from being started (ResourceExhausted: disk, processes). The message holds label,
+  // target, options, compiler and version, the first diagnostic, and where the whole log and the
+  // source were left.
   virtual absl::StatusOr<CodeObject> Compile(const CompileRequest& request) = 0;
 };
 
