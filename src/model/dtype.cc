@@ -141,6 +141,12 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
                     [](std::string* out, const Names& n) { absl::StrAppend(out, n.name); })));
 }
 
+absl::StatusOr<DType> DTypeFromCode(int64_t code) {
+  if (code >= 1 && code <= static_cast<int64_t>(kNames.size())) return static_cast<DType>(code);
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown dtype code ", code, ": expected 1..", kNames.size()));
+}
+
 double DecodeElement(DType dtype, const void* element) {
   if (const SmallFloat* type = SmallFloatOf(dtype)) {
     if (type->bits == 8) return Decode(*type, *static_cast<const uint8_t*>(element));

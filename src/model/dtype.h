@@ -28,6 +28,7 @@ enum class DType : uint8_t {
 absl::string_view DTypeName(
     DType dtype);  // "f32", "f16", "bf16", "e4m3", "e4m3fnuz", "e5m2", "i8", ...
 absl::StatusOr<DType> ParseDType(absl::string_view name);  // InvalidArgument lists the known names
+absl::StatusOr<DType> DTypeFromCode(int64_t code);  // InvalidArgument unless it is one of the above
 int64_t DTypeBytes(DType dtype);
 
 // Conversions of one element through its bytes, for references and checks; round to nearest even,

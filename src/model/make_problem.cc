@@ -5,6 +5,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "src/base/hash.h"
+#include "src/model/dtype.h"
 #include "src/model/kernel_template.h"
 #include "src/model/scopes.h"
 #include "src/model/template_data.h"
@@ -84,6 +86,29 @@ absl::StatusOr<Value> Convert(const FieldSpec& field, const Value& given) {
   return value;
 }
 
+int64_t Pack(FieldType type, const Value& value) {
+  if (const int64_t* integer = std::get_if<int64_t>(&value)) return *integer;
+  const std::string& text = std::get<std::string>(value);
+  if (type == FieldType::kDType) return static_cast<int64_t>(*ParseDType(text));
+  return static_cast<int64_t>(HashBytes(text).low);
+}
+
+absl::StatusOr<Value> Unpack(FieldType type, int64_t word) {
+  switch (type) {
+    case FieldType::kInteger:
+    case FieldType::kFlag:
+      return Value(word);
+    case FieldType::kDType: {
+      const absl::StatusOr<DType> dtype = DTypeFromCode(word);
+      if (!dtype.ok()) return dtype.status();
+      return Value(std::string(DTypeName(*dtype)));
+    }
+    case FieldType::kText:
+      break;
+  }
+  return absl::InvalidArgumentError("text cannot be given as a packed field");
+}
+
 }  // namespace
 
 std::vector<std::string> KernelTemplate::FieldHelp() const {
@@ -139,6 +164,9 @@ absl::StatusOr<Problem> KernelTemplate::MakeProblem(const FieldValues& fields) c
     }
     problem.fields_.emplace_back(spec.name, *std::move(value));
   }
+  for (size_t i = 0; i < given.size(); ++i) {
+    problem.packed_.push_back(Pack(data_->fields[i].type, problem.fields_[i].second));
+  }
   problem.text_ = absl::StrCat(name(), ":", absl::StrJoin(pieces, ","));
   const absl::StatusOr<Scope> scope = ProblemScope(*data_, problem.fields_);
   if (!scope.ok()) return refuse(scope.status().message());
@@ -148,6 +176,27 @@ absl::StatusOr<Problem> KernelTemplate::MakeProblem(const FieldValues& fields) c
     if (!*holds) return refuse(absl::StrCat(rule.message, " (", problem.text_, ")"));
   }
   return problem;
+}
+
+size_t KernelTemplate::field_count() const { return data_->fields.size(); }
+
+absl::StatusOr<Problem> KernelTemplate::MakeProblem(absl::Span<const int64_t> packed) const {
+  if (packed.size() != field_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot make a problem of ", name(), ": it has ",
+                                                   field_count(), " fields, not ", packed.size()));
+  }
+  FieldValues fields;
+  for (size_t i = 0; i < packed.size(); ++i) {
+    const FieldSpec& spec = data_->fields[i];
+    absl::StatusOr<Value> value = Unpack(spec.type, packed[i]);
+    if (!value.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot make a problem of ", name(),
+                                                     ": field ", spec.name, ": ",
+                                                     value.status().message()));
+    }
+    fields.emplace_back(spec.name, *std::move(value));
+  }
+  return MakeProblem(fields);
 }
 
 }  // namespace whet

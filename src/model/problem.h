@@ -28,7 +28,7 @@ class Problem {
   }  // all of them, defaults filled in, template order
   const std::string& text() const { return text_; }
   // All fields as words in template order: integers and flags as they are, dtypes as their codes, text
-  // as the XXH3-64 of it. What the plan table compares and what the C interface takes.
+  // as the low half of its XXH3-128. What the plan table compares and what the C interface takes.
   const std::vector<int64_t>& packed() const { return packed_; }
   const Value* Find(absl::string_view field) const;
   // For fields known to be integers or flags; 0 when there is no such field.
