@@ -114,9 +114,9 @@ class Enumeration {
       values.push_back(ForArchitecture(parameter.values, target_.architecture));
       if (__builtin_mul_overflow(count, static_cast<int64_t>(values.back()->size()), &count) ||
           count > kMaxAssignments) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("kernel ", kernel_.name, " has more than ", kMaxAssignments,
-                         " assignments of its parameters: give it fewer values"));
+        return absl::InvalidArgumentError(absl::StrCat("its parameters have more than ",
+                                                       kMaxAssignments,
+                                                       " assignments: give them fewer values"));
       }
     }
     std::vector<Candidate> candidates;
