@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "src/model/device_identity.h"
 #include "src/model/kernel_template.h"
 
@@ -109,6 +110,11 @@ class Device {
 
   // (optional: nothing known) Never waits for the device.
   virtual TelemetrySample Telemetry() { return {}; }
+
+  // (optional: 150 ms) How long after a change of kernel or data the clock may still stand where it
+  // stood before, so that a flat stretch of timings proves nothing yet. Power controllers act in
+  // ticks of tens of milliseconds, and some ticks late.
+  virtual absl::Duration ClockLag() { return absl::Milliseconds(150); }
 
   // (optional: unsupported) Encodes a CUDA tensor map of 128 bytes for `base` into `map`; see
   // TensorMap.

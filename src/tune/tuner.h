@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "src/base/clock.h"
 #include "src/device/device.h"
 #include "src/model/kernel_template.h"
 #include "src/model/variant.h"
@@ -26,6 +27,8 @@ namespace whet {
 
 // Raised whenever timings of two versions cannot be compared; part of the tuning key.
 inline constexpr int64_t kTuningProtocol = 1;
+
+inline constexpr size_t kStoredSamples = 256;
 
 // A variant that is compiled and loaded.
 struct PreparedVariant {
@@ -44,16 +47,22 @@ class VariantSource {
 };
 
 struct TuningPolicy {
-  double tie_zone =
-      0.01;  // closer than this counts as equal: the earlier in the list of variants wins
-  double replace_gain = 0.03;  // an incumbent is replaced only on a gain proven to be at least this
-  absl::Duration budget =
-      absl::Seconds(60);  // device and compile time together; what is found by then is used
-  int screening_rounds =
-      5;  // interleaved rounds of short batches before the first candidate may be dropped
-  absl::Duration soak =
-      absl::Milliseconds(0);  // before a finalist is timed; 0: the device's measured settle time
-  absl::Duration final_time = absl::Milliseconds(200);  // of timing, per finalist
+  // Proven to be closer than this counts as equal: the earlier in the list of variants wins.
+  double tie_zone = 0.01;
+  // An incumbent is replaced only on a gain proven to be at least this.
+  double replace_gain = 0.03;
+  // Device and compile time together; what is found by then is used.
+  absl::Duration budget = absl::Seconds(60);
+  // Interleaved rounds of short batches before the first candidate may be dropped.
+  int screening_rounds = 5;
+  // How much more than the tie zone a candidate must surely lose there: taking turns hides what the
+  // clock does to each alone.
+  double screening_margin = 0.05;
+  // Before a finalist is timed; 0: until its timings are flat, at most `longest_soak`.
+  absl::Duration soak = absl::ZeroDuration();
+  absl::Duration longest_soak = absl::Seconds(1);
+  // Of timing per finalist, in two visits; doubled and tripled while the decision is open.
+  absl::Duration final_time = absl::Milliseconds(200);
   int finalists = 4;
 };
 
@@ -67,6 +76,7 @@ struct TuningRequest {
   std::function<double(DType)> tolerance;  // largest relative L2 difference to the reference
   std::string incumbent;                   // variant id, or empty
   TuningPolicy policy;
+  Clock* clock = Clock::Real();  // what the budget is counted by
 };
 
 enum class VariantOutcome : uint8_t { kTimed, kDropped, kWrong, kFailed, kUntried };
@@ -82,7 +92,9 @@ struct VariantEvidence {
   double median_ns = 0;            // of the last stage it reached
   double low_ns = 0, high_ns = 0;  // 95 % confidence interval of the median
   bool final_round = false;        // measured at its own steady state
-  std::vector<double> samples_ns;
+  bool steady = false;             // and its timings had become flat before they were taken
+  bool tied = false;  // in the final round, and not told from the fastest by the tie zone
+  std::vector<double> samples_ns;  // of that stage; at most kStoredSamples, evenly chosen
   std::vector<TelemetrySample> telemetry;
 };
 
@@ -92,16 +104,22 @@ struct TuningResult {
       0;  // median time of the default variant over the winner's; 1: no gain, 0: default not timed
   std::vector<VariantEvidence> evidence;           // one per variant, in the order of the request
   absl::Duration compile, verify, screen, finals;  // where the time went
-  bool budget_spent = false;
+  absl::Duration device;                           // of it, what the device spent in timed launches
+  absl::Duration soak;          // the longest that a finalist took to become flat
+  bool kept_incumbent = false;  // another was faster, but not by as much as `replace_gain` asks
+  bool budget_spent = false;    // before the protocol was through
 };
 
 // What the tuner is doing, for progress lines: stage ("compile", "verify", "screen", "finals"), how
 // many of how many.
 using TuningProgress = std::function<void(absl::string_view stage, int done, int of)>;
 
-// FailedPrecondition when no variant is left (each one's reason is in the message),
-// ResourceExhausted when scratch does not fit into device memory, Unavailable when the device was
-// lost. The caller's buffers are unchanged in every case.
+// FailedPrecondition when no variant is left (each one's reason is in the message), when the
+// reference cannot be run, or when the stream is being captured; InvalidArgument when arguments and
+// pointers do not fit together or tensors overlap; ResourceExhausted when scratch does not fit into
+// device memory; Unavailable when the device was lost. The caller's buffers are unchanged in every
+// case. With a budget that is spent too early the result is the best that is known, at worst the
+// first variant that was verified, untimed.
 absl::StatusOr<TuningResult> Tune(const TuningRequest& request, Device& device,
                                   VariantSource& source, const TuningProgress& progress);
 

@@ -167,6 +167,8 @@ class CpuDevice final : public Device {
   }
 
   TelemetrySample Telemetry() override { return telemetry_.Sample(); }
+  // Processors change their clock within milliseconds.
+  absl::Duration ClockLag() override { return absl::Milliseconds(20); }
 
  private:
   using SharedEvent = std::shared_ptr<CpuEvent>;

@@ -1,0 +1,130 @@
+#include "src/tune/admission.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/tune/verification.h"
+
+namespace whet {
+namespace {
+
+// Whether tuning can go on without the one that failed.
+bool IsFatal(const absl::Status& status) { return absl::IsUnavailable(status); }
+
+}  // namespace
+
+absl::StatusOr<Admission> Admission::Create(const PreparedVariant& reference,
+                                            const TuningRequest& request, Stopwatch& watch,
+                                            Scratch& scratch) {
+  Admission admission(request, watch, scratch);
+  Candidate candidate;
+  std::string problem;
+  absl::Status status = admission.Bind(reference, candidate);
+  if (status.ok()) {
+    absl::StatusOr<std::vector<std::string>> outputs = admission.RunOnce(candidate, problem);
+    status = outputs.status();
+    if (outputs.ok()) admission.expected_ = *std::move(outputs);
+  }
+  if (IsFatal(status)) return status;
+  if (status.ok() && problem.empty()) return admission;
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot tune: the reference variant ", request.reference.id(),
+                   " cannot be run: ", status.ok() ? problem : std::string(status.message()),
+                   "; without it no variant can be verified"));
+}
+
+absl::Status Admission::Bind(const PreparedVariant& prepared, Candidate& candidate) const {
+  candidate.kernel = prepared.kernel;
+  candidate.kernel.SetParameters(request_->arguments);
+  candidate.geometry = prepared.geometry;
+  candidate.pack = std::make_unique<ArgumentPack>(request_->arguments, prepared.tensor_maps);
+  for (size_t i = 0; i < request_->arguments.size(); ++i) {
+    const Argument& argument = request_->arguments[i];
+    if (argument.direction != Direction::kScalar) continue;
+    candidate.pack->SetScalar(static_cast<int>(i), &request_->scalars[i],
+                              DTypeBytes(argument.dtype));
+  }
+  scratch_->Bind(*candidate.pack);
+  return candidate.pack->EncodeTensorMaps(watch_->device());
+}
+
+absl::StatusOr<std::vector<std::string>> Admission::RunOnce(Candidate& candidate,
+                                                            std::string& problem) {
+  if (absl::Status s = scratch_->Reset(); !s.ok()) return s;
+  if (absl::Status s = watch_->Launch(candidate); !s.ok()) return s;
+  // Faults of the kernel itself come up here and not at the launch.
+  if (absl::Status s = watch_->device().Synchronize(watch_->stream()); !s.ok()) return s;
+  absl::StatusOr<std::string> guards = scratch_->CheckGuards();
+  if (!guards.ok()) return guards.status();
+  problem = *std::move(guards);
+  std::vector<std::string> outputs;
+  for (int i : scratch_->written()) {
+    absl::StatusOr<std::string> bytes = scratch_->Read(i);
+    if (!bytes.ok()) return bytes.status();
+    outputs.push_back(*std::move(bytes));
+  }
+  return outputs;
+}
+
+void Admission::Compare(const std::vector<std::string>& outputs, VariantEvidence& evidence) const {
+  evidence.relative_error = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Argument& argument = scratch_->arguments()[static_cast<size_t>(scratch_->written()[i])];
+    const Difference difference = CompareTensors(argument, outputs[i], expected_[i]);
+    evidence.relative_error = std::max(evidence.relative_error, difference.relative_l2);
+    const double tolerance = request_->tolerance ? request_->tolerance(argument.dtype) : 0;
+    std::string reason = difference.problem;
+    if (reason.empty() && !(difference.relative_l2 <= tolerance)) {
+      reason = absl::StrCat("its ", argument.name, " differs from the reference's by ",
+                            difference.relative_l2, " (relative L2), allowed are ", tolerance);
+    }
+    if (!reason.empty() && evidence.outcome != VariantOutcome::kWrong) {
+      evidence.outcome = VariantOutcome::kWrong;
+      evidence.reason = std::move(reason);
+    }
+  }
+}
+
+absl::Status Admission::Probe(Candidate& candidate) {
+  // The first launch after loading is no measure, and events round: so the shortest of a few, and
+  // once more in a batch when it is short.
+  for (const Batch batch : {Batch{.launches_per_sample = 1, .samples = 3}, Batch{}}) {
+    Batch now = batch;
+    if (candidate.estimate_ns > 0) {
+      if (candidate.estimate_ns >= kSampleNs) break;
+      now = BatchFor(candidate.estimate_ns, absl::Microseconds(100));
+    }
+    absl::StatusOr<Stopwatch::Ticket> ticket = watch_->Enqueue(candidate, now);
+    if (!ticket.ok()) return ticket.status();
+    absl::StatusOr<std::vector<double>> samples = watch_->Read(*std::move(ticket));
+    if (!samples.ok()) return samples.status();
+    candidate.estimate_ns = std::max(1.0, *std::min_element(samples->begin(), samples->end()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Admission::Admit(const PreparedVariant& prepared, Candidate& candidate,
+                              VariantEvidence& evidence) {
+  std::string problem;
+  absl::Status status = Bind(prepared, candidate);
+  if (status.ok()) {
+    absl::StatusOr<std::vector<std::string>> outputs = RunOnce(candidate, problem);
+    status = outputs.status();
+    if (outputs.ok() && problem.empty()) Compare(*outputs, evidence);
+  }
+  if (status.ok() && !problem.empty()) {
+    evidence.outcome = VariantOutcome::kWrong;
+    evidence.reason = problem;
+  }
+  if (status.ok() && evidence.outcome == VariantOutcome::kUntried) status = Probe(candidate);
+  if (IsFatal(status)) return status;
+  if (!status.ok()) {
+    evidence.outcome = VariantOutcome::kFailed;
+    evidence.reason = std::string(status.message());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace whet

@@ -1,0 +1,181 @@
+#include "src/tune/finals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace whet {
+namespace {
+
+constexpr int kErrorBlocks = 8;
+constexpr double kTelemetryEveryNs = 20e6;
+// A clock that wanders by two percent either way between two visits does not make up for this.
+constexpr double kHopeless = 0.05;
+
+// Where in `samples` the last `stretch_ns` of device time begin.
+size_t StretchBegin(absl::Span<const double> samples, double ns_per_sample_unit,
+                    double stretch_ns) {
+  size_t begin = samples.size();
+  for (double covered = 0; begin > 0 && covered < stretch_ns; --begin) {
+    covered += samples[begin - 1] * ns_per_sample_unit;
+  }
+  return begin;
+}
+
+// Standard error of the median as the blocks of the series show it, doubled because neighbouring
+// blocks still know of each other.
+double MedianError(absl::Span<const double> samples, double median) {
+  const std::vector<double> blocks = BlockMedians(samples, kErrorBlocks);
+  if (blocks.size() < 2 || !(median > 0)) return 0;
+  double mean = 0, square = 0;
+  for (double b : blocks) mean += b / static_cast<double>(blocks.size());
+  for (double b : blocks) square += (b - mean) * (b - mean);
+  const double deviation = std::sqrt(square / static_cast<double>(blocks.size() - 1));
+  return 2 * deviation / std::sqrt(static_cast<double>(blocks.size())) / median;
+}
+
+class Finals {
+ public:
+  Finals(absl::Span<const FinalistInput> inputs, Stopwatch& watch, const FinalsRules& rules,
+         const std::function<bool()>& keep_going)
+      : inputs_(inputs), watch_(watch), rules_(rules), keep_going_(keep_going) {
+    result_.finalists.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) visiting_.push_back(i);
+  }
+
+  absl::StatusOr<FinalsResult> Run() {
+    for (int cycle = 0; cycle < rules_.cycles && !visiting_.empty(); ++cycle) {
+      for (bool back : {false, true}) {
+        absl::StatusOr<bool> whole = Pass(back, /*may_stop=*/cycle > 0 || back);
+        if (!whole.ok()) return whole.status();
+        if (!*whole) {
+          Settle();
+          return std::move(result_);
+        }
+        if (cycle == 0 && !back) DropHopeless();
+      }
+      Settle();
+      if (result_.deciding.size() < 2 || result_.decision.settled) break;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // One visit to everyone; false when stopped before the end.
+  absl::StatusOr<bool> Pass(bool back, bool may_stop) {
+    std::vector<size_t> order = visiting_;
+    if (back) std::reverse(order.begin(), order.end());
+    for (size_t i : order) {
+      FinalistResult& f = result_.finalists[i];
+      if (!f.error.ok()) continue;
+      if (may_stop && !keep_going_()) return false;
+      absl::StatusOr<Visit> visit = SoloVisit(*inputs_[i].candidate, watch_, rules_, f);
+      if (absl::IsUnavailable(visit.status())) return visit.status();
+      if (visit.ok()) {
+        f.visits.push_back(*visit);
+      } else {
+        f.error = visit.status();
+      }
+    }
+    return true;
+  }
+
+  // After a single visit each: whoever is far behind gets no second one.
+  void DropHopeless() {
+    double best = 0;
+    for (const FinalistResult& f : result_.finalists) {
+      if (f.visits.empty()) continue;
+      const double ns = f.visits.front().median_ns;
+      best = best == 0 ? ns : std::min(best, ns);
+    }
+    std::erase_if(visiting_, [&](size_t i) {
+      const FinalistResult& f = result_.finalists[i];
+      return !inputs_[i].incumbent && !f.visits.empty() &&
+             f.visits.front().median_ns > best * (1 + kHopeless);
+    });
+  }
+
+  void Settle() {
+    std::vector<Finalist> deciding;
+    result_.deciding.clear();
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const FinalistResult& f = result_.finalists[i];
+      if (!f.error.ok() || f.visits.empty()) continue;
+      result_.deciding.push_back(i);
+      deciding.push_back({.order = inputs_[i].candidate->index,
+                          .incumbent = inputs_[i].incumbent,
+                          .visits = f.visits});
+    }
+    if (deciding.empty()) {
+      visiting_.clear();
+      return;
+    }
+    result_.decision = Decide(deciding, rules_.decision);
+    visiting_.clear();
+    for (size_t d = 0; d < deciding.size(); ++d) {
+      const bool out = result_.decision.ratio[d].low > 1 + rules_.decision.tie_zone;
+      if (!out || deciding[d].incumbent) visiting_.push_back(result_.deciding[d]);
+    }
+  }
+
+  absl::Span<const FinalistInput> inputs_;
+  Stopwatch& watch_;
+  const FinalsRules& rules_;
+  const std::function<bool()>& keep_going_;
+  std::vector<size_t> visiting_;
+  FinalsResult result_;
+};
+
+}  // namespace
+
+absl::StatusOr<Visit> SoloVisit(Candidate& candidate, Stopwatch& watch, const FinalsRules& rules,
+                                FinalistResult& result) {
+  const bool fixed = rules.soak > absl::ZeroDuration();
+  // Before the clock's lag is over, flat means nothing.
+  const double least_ns = absl::ToDoubleNanoseconds(fixed ? rules.soak : watch.device().ClockLag());
+  const double longest_ns =
+      std::max(least_ns, absl::ToDoubleNanoseconds(fixed ? rules.soak : rules.longest_soak));
+  const double time_ns = absl::ToDoubleNanoseconds(rules.time);
+
+  size_t timed_from = 0;
+  double timing_began_ns = -1, next_telemetry_ns = 0;
+  bool steady = fixed;
+  absl::StatusOr<std::vector<double>> samples =
+      watch.RunUntil(candidate, [&](absl::Span<const double> all, double elapsed_ns) {
+        if (timing_began_ns < 0) {
+          if (elapsed_ns < least_ns) return false;
+          double sum = 0;
+          for (double s : all) sum += s;
+          const size_t begin = StretchBegin(all, elapsed_ns / sum, least_ns * 0.75);
+          steady = steady || IsFlat(all.subspan(begin), rules.flatness);
+          if (!steady && elapsed_ns < longest_ns) return false;
+          timing_began_ns = elapsed_ns;
+          timed_from = all.size();
+          return false;
+        }
+        // The next batch is in the queue already, so this does not let it run dry.
+        if (elapsed_ns >= next_telemetry_ns) {
+          result.telemetry.push_back(watch.device().Telemetry());
+          next_telemetry_ns = elapsed_ns + kTelemetryEveryNs;
+        }
+        return elapsed_ns - timing_began_ns >= time_ns;
+      });
+  if (!samples.ok()) return samples.status();
+  const absl::Span<const double> timed = absl::MakeConstSpan(*samples).subspan(timed_from);
+  Visit visit{.median_ns = Median(timed)};
+  visit.relative_error = MedianError(timed, visit.median_ns);
+  candidate.estimate_ns = visit.median_ns;
+  result.samples_ns.insert(result.samples_ns.end(), timed.begin(), timed.end());
+  result.soak_ns = std::max(result.soak_ns, timing_began_ns);
+  result.steady &= steady;
+  return visit;
+}
+
+absl::StatusOr<FinalsResult> RunFinals(absl::Span<const FinalistInput> finalists, Stopwatch& watch,
+                                       const FinalsRules& rules,
+                                       const std::function<bool()>& keep_going) {
+  return Finals(finalists, watch, rules, keep_going).Run();
+}
+
+}  // namespace whet
