@@ -35,6 +35,12 @@ WHET_QUIET void __asan_init() {}
 WHET_QUIET void __asan_version_mismatch_check_v8() {}
 WHET_QUIET void __asan_handle_no_return() {}
 
+// What the compiler calls where the host has no instruction from f32 to BF16. Rounds to nearest even.
+WHET_QUIET __bf16 __truncsfbf2(float x) {
+  unsigned bits = __builtin_bit_cast(unsigned, x);
+  bits = (bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
+  return __builtin_bit_cast(__bf16, (unsigned short)(bits >> 16));
+}
 double exp2(double);
 double log2(double);
 double sqrt(double);

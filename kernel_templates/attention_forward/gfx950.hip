@@ -1,0 +1,554 @@
+// BF16 attention forward for CDNA4 (gfx950).
+//
+// A block computes kWaves x kRows query rows of one head; each wave owns kRows = 32 * kQueryTiles of them. Scores are computed transposed,
+// S^T = K Q^T, so that a lane owns one query row: row maxima and sums are sums over registers and one exchange between lane halves,
+// and P feeds O^T += V^T P^T from the registers it was computed in, because the order of keys in a product is free as long as V's rows
+// are read in the same order (16 g + 4 h + 0..3, then 16 g + 8 + 4 h + 0..3).
+//
+// One step of the loop works on two tiles of 64 keys at once: the products S(t+1) = K(t+1) Q^T and then O += V(t)^T P(t), one matrix
+// instruction per slot, and between them the softmax: exponentials of tile t until P is needed, then the maxima of tile t+1. Reads of K
+// and V fragments run kLead slots ahead. Two waves share a SIMD, so whatever one cannot hide the other can.
+//
+// K and V come to LDS by asynchronous 16-byte loads into kStages buffers each, whose lane order is fixed: 1 KiB per instruction. A 1 KiB
+// line holds rows i, i + 16, i + 32, i + 48 (128-wide rows; i + 8 j for 64-wide ones), and lines are padded by 16 bytes for K and 64
+// for V, which spreads both kinds of reads evenly over the banks with no address arithmetic.
+//
+// The running maximum is a reference that only moves when a row's maximum has outgrown it by 2^kLazyBits: the sums stay exact.
+#include "common/amd.h"
+
+namespace {
+
+using whet::Bf16x8;
+using whet::Float16;
+using whet::Float2;
+using whet::Int64;
+using whet::Uint2;
+using whet::Uint4;
+
+constexpr int kQueryTiles = TUNE_QUERY_TILES;
+constexpr int kWaves = LAUNCH_BLOCK_X / 64;
+constexpr int kRows = 32 * kQueryTiles;
+constexpr int kBlockRows = kRows * kWaves;
+constexpr int kKeys = 64;
+constexpr int kStages = 3;
+constexpr int kLead = TUNE_LEAD;
+constexpr float kLazyBits = 16.0f;
+
+constexpr int kDqk = SHAPE_DQK;
+constexpr int kDv = SHAPE_DV;
+constexpr Int64 kSeqQ = SHAPE_SEQ_Q;
+constexpr Int64 kSeqKv = SHAPE_SEQ_KV;
+constexpr int kHeadsQ = SHAPE_HEADS_Q;
+constexpr Int64 kBatchHeads = static_cast<Int64>(SHAPE_BATCH) * kHeadsQ;
+constexpr Int64 kBlocksPerHead = (kSeqQ + kBlockRows - 1) / kBlockRows;
+
+static_assert(SHAPE_DTYPE == WHET_BF16, "this kernel is for BF16");
+static_assert(kDqk % 8 == 0 && kDqk <= 192 && kDv % 8 == 0 && kDv <= 128, "head dimensions must be multiples of 8, at most 192 and 128");
+static_assert(SHAPE_ALIGNMENT >= 16, "16-byte loads need tensors aligned to 16 bytes");
+static_assert(SHAPE_Q_STRIDE_S % 8 == 0 && SHAPE_K_STRIDE_S % 8 == 0 && SHAPE_V_STRIDE_S % 8 == 0 && SHAPE_O_STRIDE_S % 8 == 0,
+              "rows must start at multiples of 16 bytes");
+static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0, "window, softcap and sink are not supported");
+
+// A matrix in LDS: rows of `width` elements, 128 or 64, in 1 KiB lines.
+struct Panel {
+  int width;
+  int pad;  // bytes behind each line
+  constexpr int rows_per_line() const { return 512 / width; }
+  constexpr int lines() const { return kKeys / rows_per_line(); }
+  constexpr int line_bytes() const { return 1024 + pad; }
+  constexpr int bytes() const { return lines() * line_bytes(); }
+  // Of a row and of an element in it, relative to the panel.
+  constexpr int row_at(int row) const { return row % lines() * line_bytes() + row / lines() * width * 2; }
+};
+
+// K's columns beyond 128 lie in a panel of their own.
+constexpr Panel kKeyPanel = {kDqk > 64 ? 128 : 64, 16};
+constexpr Panel kKeyPanel2 = {64, 16};
+constexpr bool kHasKeyPanel2 = kDqk > 128;
+constexpr Panel kValuePanel = {kDv > 64 ? 128 : 64, 64};
+constexpr int kKeyBytes = kKeyPanel.bytes() + (kHasKeyPanel2 ? kKeyPanel2.bytes() : 0);
+constexpr int kValueBytes = kValuePanel.bytes();
+constexpr int kValuesAt = kStages * kKeyBytes;
+constexpr int kSharedBytes = kStages * (kKeyBytes + kValueBytes);
+static_assert(kSharedBytes <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
+
+constexpr int kDepth = (kDqk + 15) / 16;      // matrix instructions along the head dimension
+constexpr int kColumns = (kDv + 31) / 32;     // 32-wide column blocks of O
+constexpr int kScoreSlots = 2 * kDepth * kQueryTiles;
+constexpr int kOutputSlots = 4 * kColumns * kQueryTiles;
+constexpr int kSlots = kScoreSlots + kOutputSlots;
+constexpr int kPairs = 16 * kQueryTiles;      // pairs of scores of a lane
+constexpr int kFours = 8 * kQueryTiles;
+constexpr int kHalfOutput = kScoreSlots + kOutputSlots / 2;
+
+constexpr int kKeyLoads = kKeyPanel.lines() / kWaves;
+constexpr int kKeyLoads2 = kHasKeyPanel2 ? kKeyPanel2.lines() / kWaves : 0;
+constexpr int kValueLoads = kValuePanel.lines() / kWaves;
+static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.lines() % kWaves == 0, "every wave must have a line of each panel to load");
+
+// Beyond every buffer: the load gives zeros.
+constexpr unsigned kNowhere = 0x80000000u;
+// Rows past the end and columns past the head dimension are not written if the hardware drops such loads instead of zeroing; then
+// what lies there must at least be finite.
+constexpr bool kClear = kSeqKv % (2 * kKeys) != 0 || kDqk % 64 != 0 || kDv % 64 != 0 || kDv == 0;
+
+struct Problem {
+  float scale;       // of the logits, in powers of two; positive
+  int first_row;     // of this wave
+  int lane_row;      // of this lane in its first query tile
+  int half;          // lane / 32
+};
+
+// Loads one panel's rows [key0, key0 + 64) to LDS, this wave's share of the lines.
+template <int kLoads>
+WHET_DEVICE void load_panel(const char* base, Int64 stride_bytes, int row_bytes, int column_bytes, int key0, const unsigned (&offset)[kLoads], WHET_LDS(char) * to,
+                            const Panel& panel, int wave) {
+  const Int64 left = kSeqKv - key0;
+  const int rows = left < 0 ? 0 : left > kKeys ? kKeys : static_cast<int>(left);
+  const unsigned records = rows > 0 ? static_cast<unsigned>((rows - 1) * stride_bytes + row_bytes - column_bytes) : 0u;
+  __amdgpu_buffer_rsrc_t buffer =
+      __builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(base + key0 * stride_bytes + column_bytes), 0, static_cast<int>(records), 0x00020000);
+  WHET_UNROLL
+  for (int i = 0; i < kLoads; ++i) {
+    __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (WHET_LDS(void)*)(to + (wave * kLoads + i) * panel.line_bytes()), 16, static_cast<int>(offset[i]), 0, 0, 0);
+  }
+}
+
+// Where this lane's 16 bytes of the wave's i-th line come from, relative to the tile.
+template <int kLoads>
+WHET_DEVICE void panel_offsets(unsigned (&offset)[kLoads], const Panel& panel, Int64 stride_bytes, int columns, int wave, int lane) {
+  const int chunks = panel.width / 8;
+  WHET_UNROLL
+  for (int i = 0; i < kLoads; ++i) {
+    const int row = wave * kLoads + i + lane / chunks * panel.lines();
+    const int chunk = lane % chunks;
+    offset[i] = chunk * 8 < columns ? static_cast<unsigned>(row * stride_bytes + chunk * 16) : kNowhere;
+  }
+}
+
+struct Loader {
+  const char* k;
+  const char* v;
+  WHET_LDS(char) * lds;
+  int wave;
+  unsigned k_offset[kKeyLoads];
+  unsigned k_offset2[kKeyLoads2 > 0 ? kKeyLoads2 : 1];
+  unsigned v_offset[kValueLoads];
+
+  __device__ __attribute__((always_inline)) void load_keys(int tile, int stage) const {
+    WHET_LDS(char)* const to = lds + stage * kKeyBytes;
+    load_panel(k, SHAPE_K_STRIDE_S * 2ll, kDqk * 2, 0, tile * kKeys, k_offset, to, kKeyPanel, wave);
+    if (kHasKeyPanel2) load_panel(k, SHAPE_K_STRIDE_S * 2ll, kDqk * 2, 256, tile * kKeys, k_offset2, to + kKeyPanel.bytes(), kKeyPanel2, wave);
+  }
+  __device__ __attribute__((always_inline)) void load_values(int tile, int stage) const {
+    load_panel(v, SHAPE_V_STRIDE_S * 2ll, kDv * 2, 0, tile * kKeys, v_offset, lds + kValuesAt + stage * kValueBytes, kValuePanel, wave);
+  }
+};
+
+// Fragments as the matrix instructions take them, read from a tile in LDS; `at` is the lane's place in the tile.
+WHET_DEVICE Bf16x8 read_keys(const WHET_LDS(char) * at, int block, int depth) {
+  const int offset = depth < 8 ? kKeyPanel.row_at(32 * block) + 32 * depth : kKeyPanel.bytes() + kKeyPanel2.row_at(32 * block) + 32 * (depth - 8);
+  return *(const WHET_LDS(Bf16x8)*)(at + offset);
+}
+
+WHET_DEVICE Bf16x8 read_values(WHET_LDS(char) * at, int group, int column) {
+  WHET_LDS(char)* const first = at + kValuePanel.row_at(16 * group) + 64 * column;
+  WHET_LDS(char)* const second = at + kValuePanel.row_at(16 * group + 8) + 64 * column;
+  const whet::Short4 low = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)first);
+  const whet::Short4 high = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)second);
+  return __builtin_bit_cast(Bf16x8, __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+// The larger of a row's two halves, in both of them.
+WHET_DEVICE float max_over_halves(float x) {
+  const unsigned bits = whet::float_bits(x);
+  const auto both = __builtin_amdgcn_permlane32_swap(bits, bits, false, false);
+  return whet::max_float(whet::float_from_bits(both[0]), whet::float_from_bits(both[1]));
+}
+
+WHET_DEVICE float sum_over_halves(float x) {
+  const unsigned bits = whet::float_bits(x);
+  const auto both = __builtin_amdgcn_permlane32_swap(bits, bits, false, false);
+  return whet::float_from_bits(both[0]) + whet::float_from_bits(both[1]);
+}
+
+struct Scores {
+  Float16 block[kQueryTiles][2];  // 32 keys each
+};
+
+// What a wave keeps from step to step.
+struct Rows {
+  Bf16x8 query[kQueryTiles][kDepth];
+  Float16 output[kQueryTiles][kColumns];
+  Float2 total[kQueryTiles];     // sums of the even and the odd scores
+  float reference[kQueryTiles];  // what the exponents are relative to, in powers of two; finite
+  float bound[kQueryTiles];      // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
+  float top[kQueryTiles];        // this lane's maximum of the tile at hand, unscaled
+  Bf16x8 ahead[kLead];           // the first fragments of K of the next step
+};
+
+// Hides the keys of a tile that a row may not see.
+WHET_DEVICE void mask(Scores& s, const Problem& p, Int64 key0) {
+  WHET_UNROLL
+  for (int q = 0; q < kQueryTiles; ++q) {
+    // Key j is visible to row i when j <= i + Skv - Sq, and when it exists.
+    const Int64 row = p.lane_row + 32 * q;
+    Int64 last = SHAPE_CAUSAL ? row + kSeqKv - kSeqQ : kSeqKv - 1;
+    if (last > kSeqKv - 1) last = kSeqKv - 1;
+    Int64 distance = last - key0 - 4 * p.half;
+    const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
+    WHET_UNROLL
+    for (int b = 0; b < 2; ++b) {
+      WHET_UNROLL
+      for (int r = 0; r < 16; ++r) {
+        const int key = 32 * b + 8 * (r / 4) + r % 4;
+        s.block[q][b][r] = key <= relative ? s.block[q][b][r] : whet::negative_infinity();
+      }
+    }
+  }
+}
+
+// Four scores join the maximum.
+WHET_DEVICE void max_four(Rows& w, const Scores& s, int four) {
+  const int q = four / 8, b = four / 4 % 2, r = four % 4 * 4;
+  const Float16& x = s.block[q][b];
+  w.top[q] = whet::max5(x[r], x[r + 1], x[r + 2], x[r + 3], four % 8 == 0 ? x[r] : w.top[q]);
+}
+
+// Moves the reference of rows whose maximum has outgrown it, and everything that is relative to it.
+WHET_DEVICE void move_references(Rows& w, const Problem& p) {
+  float top[kQueryTiles];
+  bool outgrown = false;
+  WHET_UNROLL
+  for (int q = 0; q < kQueryTiles; ++q) {
+    top[q] = max_over_halves(w.top[q]) * p.scale;
+    outgrown |= top[q] > w.bound[q];
+  }
+  const unsigned long long moving = __builtin_amdgcn_ballot_w64(outgrown);
+  float shrink[kQueryTiles] = {};
+  if (__builtin_expect(moving != 0, 0)) {
+    WHET_UNROLL
+    for (int q = 0; q < kQueryTiles; ++q) {
+      const bool first = w.bound[q] == whet::negative_infinity();
+      const float grown = first ? top[q] : whet::max_float(w.reference[q], top[q]);
+      const bool none = grown == whet::negative_infinity();
+      const float reference = none ? 0.0f : grown;
+      // Before the first visible key there is nothing to shrink: sums and outputs are zero.
+      shrink[q] = first ? 0.0f : whet::exp2_fast(w.reference[q] - reference);
+      w.reference[q] = reference;
+      w.bound[q] = none ? grown : reference + kLazyBits;
+      w.total[q] *= shrink[q];
+    }
+  }
+  WHET_UNROLL
+  for (int q = 0; q < kQueryTiles; ++q) {
+    WHET_UNROLL
+    for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[q][c], shrink[q], moving);
+  }
+}
+
+// A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded.
+WHET_DEVICE unsigned exponentiate(Rows& w, const Scores& s, float scale, int pair) {
+  const int q = pair / 16, b = pair / 8 % 2, r = pair % 8 * 2;
+  const Float2 score = {s.block[q][b][r], s.block[q][b][r + 1]};
+  const Float2 scale2 = {scale, scale};
+  const Float2 reference = {w.reference[q], w.reference[q]};
+  const Float2 exponent = score * scale2 - reference;
+  const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
+  w.total[q] += p;
+  return __builtin_bit_cast(unsigned, __builtin_convertvector(p, whet::Bf16x2));
+}
+
+// How many pairs of scores must have become probabilities by the end of a slot's vector work: spread evenly over the slots before the
+// second half of the output, but the first 32 keys before the output begins. Without products to hide behind they all come at once.
+template <bool kHasNext>
+constexpr int pairs_due(int slot) {
+  if (slot < (kHasNext ? 0 : kScoreSlots)) return 0;
+  if (!kHasNext || slot + 1 >= kHalfOutput) return kPairs;
+  const int even = (slot + 1) * kPairs / kHalfOutput;
+  return slot >= kScoreSlots && even < kPairs / 2 ? kPairs / 2 : even;
+}
+
+// The order in which they are due: the first 32 keys of every query tile, then the others.
+constexpr int pair_in_order(int i) { return i / (8 * kQueryTiles) * 8 + i % (8 * kQueryTiles) / 8 * 16 + i % 8; }
+
+// The fragment of P for 16 keys.
+WHET_DEVICE Bf16x8 probabilities(const unsigned (&p)[kPairs], int q, int group) {
+  const Uint4 four = {p[16 * q + 4 * group], p[16 * q + 4 * group + 1], p[16 * q + 4 * group + 2], p[16 * q + 4 * group + 3]};
+  return __builtin_bit_cast(Bf16x8, four);
+}
+
+// One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
+// once nobody reads the tile of K any more and half of V's reads are done.
+template <bool kHasNext, bool kMaskNext, class Middle>
+WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& problem, Int64 next_key0, const WHET_LDS(char) * keys,
+                      WHET_LDS(char) * values, const WHET_LDS(char) * keys_after, Middle middle) {
+  constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
+  unsigned p[kPairs];
+  // Fragments, one per kQueryTiles slots: those of K, those of V, then the first of the next step's K.
+  constexpr int kFragments = kSlots / kQueryTiles;
+  constexpr int kScoreFragments = kScoreSlots / kQueryTiles;
+  Bf16x8 fragment[kFragments + kLead];
+  const auto read = [&](int f) __attribute__((always_inline)) {
+    if (f < kScoreFragments) {
+      fragment[f] = read_keys(keys, f / kDepth, f % kDepth);
+    } else if (f < kFragments) {
+      fragment[f] = read_values(values, (f - kScoreFragments) / kColumns, (f - kScoreFragments) % kColumns);
+    } else if (kHasNext) {
+      fragment[f] = read_keys(keys_after, (f - kFragments) / kDepth, (f - kFragments) % kDepth);
+    }
+  };
+  WHET_UNROLL
+  for (int f = 0; f < kLead; ++f) {
+    if (kHasNext) {
+      fragment[f] = w.ahead[f];
+    } else {
+      read(kScoreFragments + f);
+    }
+  }
+  whet::for_each<kFirst, kSlots>([&](auto constant) __attribute__((always_inline)) {
+    constexpr int slot = decltype(constant)::kValue;
+    constexpr int f = slot / kQueryTiles;
+    constexpr int q = slot % kQueryTiles;
+    if constexpr (slot == kHalfOutput) middle();
+    if constexpr (q == 0 && (slot >= kHalfOutput || f + kLead < kFragments)) read(f + kLead);
+    const auto exponentials = [&]() __attribute__((always_inline)) {
+      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](auto number) __attribute__((always_inline)) {
+        constexpr int pair = pair_in_order(decltype(number)::kValue);
+        p[pair] = exponentiate(w, now, problem.scale, pair);
+        WHET_PIN(p[pair]);
+      });
+    };
+    if constexpr (slot < kScoreSlots) {
+      constexpr int block = f / kDepth, depth = f % kDepth;
+      const Float16 zero = {};
+      next.block[q][block] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[f], w.query[q][depth], depth == 0 ? zero : next.block[q][block], 0, 0, 0);
+      WHET_PIN(next.block[q][block]);
+      exponentials();
+    } else {
+      constexpr int group = (f - kScoreFragments) / kColumns, column = (f - kScoreFragments) % kColumns;
+      exponentials();
+      w.output[q][column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[f], probabilities(p, q, group), w.output[q][column], 0, 0, 0);
+      if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
+        constexpr int rest = kSlots - kHalfOutput;
+        whet::for_each<(slot - kHalfOutput) * kFours / rest, (slot + 1 - kHalfOutput) * kFours / rest>(
+            [&](auto number) __attribute__((always_inline)) { max_four(w, next, decltype(number)::kValue); });
+      }
+    }
+    whet::schedule_fence();
+  });
+  if (kHasNext) {
+    WHET_UNROLL
+    for (int f = 0; f < kLead; ++f) w.ahead[f] = fragment[kFragments + f];
+    if (kMaskNext) {
+      mask(next, problem, next_key0);
+      WHET_UNROLL
+      for (int i = 0; i < kFours; ++i) max_four(w, next, i);
+    }
+    move_references(w, problem);
+  }
+}
+
+struct Yes {
+  static constexpr bool kValue = true;
+};
+struct No {
+  static constexpr bool kValue = false;
+};
+
+WHET_DEVICE int next_stage(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
+
+}  // namespace
+
+extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X), amdgpu_waves_per_eu(kWaves / 4, kWaves / 4)))
+WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k, const unsigned short* __restrict__ v, unsigned short* __restrict__ o,
+           float* __restrict__ lse, float scale) {
+  if (kBlocksPerHead == 0 || kBatchHeads == 0) return;
+  WHET_SHARED_MEMORY(shared);
+  WHET_LDS(char)* const lds = (WHET_LDS(char)*)shared;
+  const int wave = whet::wave_index();
+  const int lane = whet::lane_index();
+
+  // Blocks go round-robin to the eight dies, each with its own second-level cache: heads are dealt so that a die works on few heads of
+  // K and V at a time. Within a head the last rows, which see the most keys, start first.
+  constexpr Int64 kBlocks = kBlocksPerHead > 0 ? kBlocksPerHead : 1;
+  constexpr Int64 kPerDie = kBatchHeads % 8 == 0 ? kBatchHeads / 8 : 0;
+  const Int64 id = whet::block_index();
+  const Int64 batch_head = kPerDie > 0 ? id % 8 * kPerDie + id / 8 / kBlocks : id / kBlocks;
+  const Int64 row_block = kBlocks - 1 - (kPerDie > 0 ? id / 8 % kBlocks : id % kBlocks);
+  const Int64 head = batch_head % kHeadsQ;
+  const Int64 batch = batch_head / kHeadsQ;
+  const Int64 head_kv = head / (kHeadsQ / SHAPE_HEADS_KV);
+
+  Problem problem;
+  // A negative scale becomes a sign of Q, exactly; a zero one the smallest that keeps hidden keys hidden.
+  const bool negative = scale < 0.0f;
+  const float magnitude = negative ? -scale : scale;
+  problem.scale = (magnitude > 1e-30f ? magnitude : 1e-30f) * 1.44269504088896340736f;
+  problem.first_row = static_cast<int>(row_block * kBlockRows) + wave * kRows;
+  problem.half = lane / 32;
+  problem.lane_row = problem.first_row + lane % 32;
+
+  // Tiles, an even number: what a block computes beyond its last key is hidden.
+  Int64 key_end = kSeqKv;
+  if (SHAPE_CAUSAL) {
+    const Int64 seen = (row_block + 1) * kBlockRows + kSeqKv - kSeqQ;
+    key_end = seen < 0 ? 0 : seen < key_end ? seen : key_end;
+  }
+  const int tiles = static_cast<int>((key_end + 2 * kKeys - 1) / (2 * kKeys)) * 2;
+  // The first tile in which some row of the block may not see some key.
+  Int64 clear_keys = kSeqKv;
+  if (SHAPE_CAUSAL) {
+    const Int64 seen = row_block * kBlockRows + 1 + kSeqKv - kSeqQ;
+    clear_keys = seen < 0 ? 0 : seen < clear_keys ? seen : clear_keys;
+  }
+  const int clear_tiles = static_cast<int>(clear_keys / kKeys);
+
+  Rows w;
+  WHET_UNROLL
+  for (int t = 0; t < kQueryTiles; ++t) {
+    w.total[t] = Float2{0.0f, 0.0f};
+    w.reference[t] = 0.0f;
+    w.bound[t] = whet::negative_infinity();
+    WHET_UNROLL
+    for (int c = 0; c < kColumns; ++c) w.output[t][c] = Float16{};
+  }
+
+  if (tiles > 0) {
+    Loader loader;
+    loader.k = reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H);
+    loader.v = reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H);
+    loader.lds = lds;
+    loader.wave = wave;
+    panel_offsets(loader.k_offset, kKeyPanel, SHAPE_K_STRIDE_S * 2ll, kDqk, wave, lane);
+    panel_offsets(loader.k_offset2, kKeyPanel2, SHAPE_K_STRIDE_S * 2ll, kDqk - 128, wave, lane);
+    panel_offsets(loader.v_offset, kValuePanel, SHAPE_V_STRIDE_S * 2ll, kDv, wave, lane);
+    constexpr int kKeyLoadsAll = kKeyLoads + kKeyLoads2;
+
+    if (kClear) {
+      const Uint4 zero = {};
+      for (int at = static_cast<int>(whet::thread_index()) * 16; at < kSharedBytes; at += LAUNCH_BLOCK_X * 16) *(WHET_LDS(Uint4)*)(lds + at) = zero;
+      whet::barrier();
+    }
+    // The order counts: the waits below are by number. A step t loads V(t+2) and K(t+4), so before step 0 these are due.
+    loader.load_keys(0, 0);
+    loader.load_values(0, 0);
+    loader.load_keys(1, 1);
+    loader.load_values(1, 1);
+    loader.load_keys(2, 2);
+
+    const unsigned sign = negative ? 0x80008000u : 0u;
+    WHET_UNROLL
+    for (int t = 0; t < kQueryTiles; ++t) {
+      // Rows past the end repeat the last one; they are not stored.
+      const Int64 row = problem.lane_row + 32 * t < kSeqQ ? problem.lane_row + 32 * t : kSeqQ - 1;
+      const unsigned short* const from = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
+      WHET_UNROLL
+      for (int d = 0; d < kDepth; ++d) {
+        const int column = 16 * d + 8 * problem.half;
+        Uint4 four = {};
+        if (column < kDqk) four = *reinterpret_cast<const Uint4*>(from + column);
+        w.query[t][d] = __builtin_bit_cast(Bf16x8, four ^ sign);
+      }
+    }
+
+    // This lane's place in a tile of K (row c, k = 8 h) and of V (see read_values: row 4 h + (lane % 16) / 4, 4 columns from 16 (c / 16)
+    // + 4 (lane % 4)).
+    const WHET_LDS(char)* const lane_keys = lds + kKeyPanel.row_at(lane % 32) + 16 * problem.half;
+    WHET_LDS(char)* const lane_values =
+        lds + kValuesAt + kValuePanel.row_at(4 * problem.half + lane % 16 / 4) + 32 * (lane / 16 % 2) + 8 * (lane % 4);
+
+    Scores even, odd;
+    whet::wait_memory<0>();
+    __builtin_amdgcn_s_barrier();
+    WHET_UNROLL
+    for (int b = 0; b < 2; ++b) {
+      WHET_UNROLL
+      for (int d = 0; d < kDepth; ++d) {
+        const Bf16x8 fragment = read_keys(lane_keys, b, d);
+        WHET_UNROLL
+        for (int t = 0; t < kQueryTiles; ++t) {
+          const Float16 zero = {};
+          even.block[t][b] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment, w.query[t][d], d == 0 ? zero : even.block[t][b], 0, 0, 0);
+          WHET_PIN(even.block[t][b]);
+        }
+        whet::schedule_fence();
+      }
+    }
+    mask(even, problem, 0);
+    WHET_UNROLL
+    for (int i = 0; i < kFours; ++i) max_four(w, even, i);
+    move_references(w, problem);
+    WHET_UNROLL
+    for (int f = 0; f < kLead; ++f) w.ahead[f] = read_keys(lane_keys + kKeyBytes, f / kDepth, f % kDepth);
+    // Everyone has read K(0), so K(3) may take its place.
+    whet::wait_lds();
+    __builtin_amdgcn_s_barrier();
+    loader.load_keys(3, 0);
+
+    // Stage of K(t+1) and of V(t).
+    int key_stage = 1, value_stage = 0;
+    int tile = 0;
+    const auto advance = [&](auto has_next, auto mask_next, const Scores& now, Scores& next) __attribute__((always_inline)) {
+      const int key_after = next_stage(key_stage);
+      const int value_after = next_stage(value_stage);
+      const auto middle = [&]() __attribute__((always_inline)) {
+        if (!decltype(has_next)::kValue) return;
+        // V(t+1) and K(t+2) must have landed, K(t+3) may be on its way. After the barrier nobody reads K(t+1) and V(t-1) any more.
+        whet::wait_memory<kKeyLoadsAll>();
+        __builtin_amdgcn_s_barrier();
+        whet::schedule_fence();
+        loader.load_values(tile + 2, next_stage(value_after));
+        loader.load_keys(tile + 4, key_stage);
+      };
+      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, lane_keys + key_stage * kKeyBytes,
+                                                                  lane_values + value_stage * kValueBytes, lane_keys + key_after * kKeyBytes, middle);
+      key_stage = key_after;
+      value_stage = value_after;
+      ++tile;
+    };
+    while (tile + 2 < clear_tiles) {
+      advance(Yes(), No(), even, odd);
+      advance(Yes(), No(), odd, even);
+    }
+    while (tile + 2 < tiles) {
+      advance(Yes(), Yes(), even, odd);
+      advance(Yes(), Yes(), odd, even);
+    }
+    advance(Yes(), Yes(), even, odd);
+    advance(No(), No(), odd, even);
+    whet::wait_memory<0>();
+  }
+
+  WHET_UNROLL
+  for (int t = 0; t < kQueryTiles; ++t) {
+    const Int64 row = problem.lane_row + 32 * t;
+    const float total = sum_over_halves(w.total[t][0] + w.total[t][1]);
+    const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+    unsigned short* const to = o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
+    WHET_UNROLL
+    for (int c = 0; c < kColumns; ++c) {
+      WHET_UNROLL
+      for (int r = 0; r < 16; r += 8) {
+        // A lane holds columns 8 g + 4 h + 0..3 of two neighbouring g; swapped between the halves, it has all eight of one.
+        Uint2 first, second;
+        WHET_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          const Float2 a = {w.output[t][c][r + 2 * e] * inverse, w.output[t][c][r + 2 * e + 1] * inverse};
+          const Float2 b = {w.output[t][c][r + 4 + 2 * e] * inverse, w.output[t][c][r + 5 + 2 * e] * inverse};
+          first[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(a, whet::Bf16x2));
+          second[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(b, whet::Bf16x2));
+        }
+        const auto low = __builtin_amdgcn_permlane32_swap(first[0], second[0], false, false);
+        const auto high = __builtin_amdgcn_permlane32_swap(first[1], second[1], false, false);
+        const int column = 32 * c + r * 2 + 8 * problem.half;
+        const Uint4 eight = {low[0], high[0], low[1], high[1]};
+        if (row < kSeqQ && column < kDv) *reinterpret_cast<Uint4*>(to + column) = eight;
+      }
+    }
+    if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {
+      const float value = total > 0.0f ? (w.reference[t] + whet::log2_fast(total)) * 0.69314718055994530942f : whet::negative_infinity();
+      lse[batch_head * kSeqQ + row] = value;
+    }
+  }
+}

@@ -1,0 +1,111 @@
+// CDNA's wave-level instructions under short names. Lane layouts, with h = lane / 32 and c = lane % 32, of a 32 x 32 product:
+// D holds row 8 (r / 4) + 4 h + r % 4 of column c in register r; A holds row c, B column c, k = 8 h + 0..7 of 16 (4 h + 0..3 of 8).
+#pragma once
+#include "common/gpu.h"
+
+// A pointer into LDS as the instructions take it. An emulator has its own definition.
+#ifndef WHET_LDS
+#define WHET_LDS(type) __attribute__((address_space(3))) type
+#endif
+
+// Keeps a value in vector registers, and computed, at this place of the instruction stream.
+#if WHET_EMULATOR
+#define WHET_PIN(x) ((void)0)
+#else
+#define WHET_PIN(x) asm volatile("" : "+v"(x))
+#endif
+
+// Full unrolling: arrays indexed by the loop become registers.
+#define WHET_UNROLL _Pragma("unroll")
+
+namespace whet {
+
+typedef float Float2 __attribute__((ext_vector_type(2)));
+typedef float Float4 __attribute__((ext_vector_type(4)));
+typedef float Float16 __attribute__((ext_vector_type(16)));
+typedef short Short4 __attribute__((ext_vector_type(4)));
+typedef short Short8 __attribute__((ext_vector_type(8)));
+typedef __bf16 Bf16x2 __attribute__((ext_vector_type(2)));
+typedef __bf16 Bf16x8 __attribute__((ext_vector_type(8)));
+typedef unsigned Uint2 __attribute__((ext_vector_type(2)));
+typedef unsigned Uint4 __attribute__((ext_vector_type(4)));
+
+// The number of this wave in its block, known to the compiler to be the same in all lanes.
+WHET_DEVICE int wave_index() { return __builtin_amdgcn_readfirstlane(static_cast<int>(thread_index()) / 64); }
+WHET_DEVICE int lane_index() { return static_cast<int>(thread_index()) % 64; }
+
+// Waits until at most kOutstanding of this wave's vector memory operations are in flight. Says nothing about LDS accesses.
+template <int kOutstanding>
+WHET_DEVICE void wait_memory() {
+  static_assert(kOutstanding >= 0 && kOutstanding < 64, "vmcnt has six bits");
+  __builtin_amdgcn_s_waitcnt((kOutstanding & 15) | (kOutstanding >> 4) << 14 | 0x0f70);
+}
+// Waits for this wave's LDS accesses.
+WHET_DEVICE void wait_lds() { __builtin_amdgcn_s_waitcnt(0xc07f); }
+
+// The largest of five in two instructions. Written as such because IEEE mode makes compilers quieten each operand first. The compiler
+// does not know that it must keep its distance to a matrix instruction whose result it reads: place it well behind, or behind plain
+// arithmetic on the same registers.
+WHET_DEVICE float max5(float a, float b, float c, float d, float e) {
+#if WHET_EMULATOR
+  return max_float(max_float(max_float(a, b), max_float(c, d)), e);
+#else
+  float result;
+  asm volatile("v_max3_f32 %0, %1, %2, %5\nv_max3_f32 %0, %3, %4, %0" : "=&v"(result) : "v"(a), "v"(b), "v"(c), "v"(d), "v"(e));
+  return result;
+#endif
+}
+
+// x *= factor where mask, the same in all lanes, is not zero. The branch is hidden from the compiler, which otherwise keeps x in two
+// places and copies it on the path that does nothing. The wait states are those between a matrix instruction and a reader of its result.
+WHET_DEVICE void scale_if(Float16& x, float factor, unsigned long long mask) {
+#if WHET_EMULATOR
+  if (mask != 0) x *= factor;
+#else
+  WHET_PIN(x);
+  Float2 part[8];
+  WHET_UNROLL
+  for (int i = 0; i < 8; ++i) part[i] = Float2{x[2 * i], x[2 * i + 1]};
+  const Float2 factors = {factor, factor};
+  asm volatile(
+      "s_cmp_eq_u64 %9, 0\n"
+      "s_cbranch_scc1 .Lwhet_keep%=\n"
+      "s_nop 7\n"
+      "s_nop 7\n"
+      "s_nop 3\n"
+      "v_pk_mul_f32 %0, %0, %8\n"
+      "v_pk_mul_f32 %1, %1, %8\n"
+      "v_pk_mul_f32 %2, %2, %8\n"
+      "v_pk_mul_f32 %3, %3, %8\n"
+      "v_pk_mul_f32 %4, %4, %8\n"
+      "v_pk_mul_f32 %5, %5, %8\n"
+      "v_pk_mul_f32 %6, %6, %8\n"
+      "v_pk_mul_f32 %7, %7, %8\n"
+      "s_nop 3\n"
+      ".Lwhet_keep%=:"
+      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]), "+v"(part[6]), "+v"(part[7])
+      : "v"(factors), "s"(mask)
+      : "scc");
+  WHET_UNROLL
+  for (int i = 0; i < 8; ++i) x[2 * i] = part[i][0], x[2 * i + 1] = part[i][1];
+  WHET_PIN(x);
+#endif
+}
+
+// An integer as a type, and f(Constant<kBegin>()) ... f(Constant<kEnd - 1>()): unrolling that does not depend on an optimiser's limits.
+template <int kNumber>
+struct Constant {
+  static constexpr int kValue = kNumber;
+};
+template <int kBegin, int kEnd, class Function>
+WHET_DEVICE void for_each(Function&& function) {
+  if constexpr (kBegin < kEnd) {
+    function(Constant<kBegin>());
+    for_each<kBegin + 1, kEnd>(function);
+  }
+}
+
+// Nothing is scheduled across it.
+WHET_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
+
+}  // namespace whet
