@@ -143,7 +143,9 @@ Resolver::Choice Resolver::ChooseStored(const std::string& tuning_key,
   choice.variant = *it;
   choice.origin = Origin::kUserCache;
   choice.code_key = winner->code_key;
-  choice.gain = GainFromEvidence(winner->evidence);
+  if (const absl::StatusOr<Evidence> evidence = EvidenceFromJson(winner->evidence); evidence.ok()) {
+    choice.gain = evidence->result.gain;
+  }
   return choice;
 }
 
@@ -195,7 +197,8 @@ absl::StatusOr<Resolver::Choice> Resolver::ChooseByTuning(
   entry.key = tuning_key;
   entry.variant = result->winner.id();
   entry.code_key = choice.code_key;
-  entry.evidence = EvidenceToJson(*result);
+  entry.evidence = EvidenceToJson(
+      *result, {.driver = device_.identity().driver, .compiler = choice.loaded->compiler});
   entry.protocol = kTuningProtocol;
   for (const VariantEvidence& evidence : result->evidence) {
     entry.evidence_count += static_cast<int64_t>(evidence.samples_ns.size());
