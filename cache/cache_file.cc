@@ -1,6 +1,7 @@
 #include "cache/cache_file.h"
 
 #include <sqlite3.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include <utility>
@@ -164,6 +165,7 @@ class Opener {
     }
     if (!file_.read_only) {
       if (absl::Status set = file_.db->Execute(sql::kConfigureWriter); !set.ok()) return set;
+      file_.in_use_fd = file_.directory->MarkInUse(file_.name + ".in-use");
     }
     return Outcome::kOpen;
   }
@@ -202,6 +204,28 @@ class Opener {
 };
 
 }  // namespace
+
+CacheFile::CacheFile(CacheFile&& other) noexcept { *this = std::move(other); }
+
+CacheFile& CacheFile::operator=(CacheFile&& other) noexcept {
+  // What was open is closed by the destructor of `other`, in its order.
+  std::swap(directory, other.directory);
+  std::swap(vfs, other.vfs);
+  std::swap(db, other.db);
+  std::swap(name, other.name);
+  std::swap(identity, other.identity);
+  std::swap(read_only, other.read_only);
+  std::swap(version, other.version);
+  std::swap(set_aside_files, other.set_aside_files);
+  std::swap(in_use_fd, other.in_use_fd);
+  return *this;
+}
+
+CacheFile::~CacheFile() {
+  db.reset();
+  vfs.reset();
+  if (in_use_fd >= 0) close(in_use_fd);
+}
 
 bool CacheFile::StillInPlace() const {
   if (directory == nullptr) return true;

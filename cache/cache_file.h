@@ -29,6 +29,11 @@ namespace whet {
 
 // An open database with all that it stands on; members are destroyed in reverse order.
 struct CacheFile {
+  CacheFile() = default;
+  CacheFile(CacheFile&& other) noexcept;
+  CacheFile& operator=(CacheFile&& other) noexcept;
+  ~CacheFile();
+
   std::unique_ptr<PinnedDirectory> directory;  // null in memory
   std::unique_ptr<PinnedVfs> vfs;
   std::unique_ptr<Database> db;
@@ -37,6 +42,7 @@ struct CacheFile {
   bool read_only = false;
   int64_t version = 0;  // of the schema; see SelectsOf
   int set_aside_files = 0;
+  int in_use_fd = -1;  // held while it is open; see PinnedDirectory::MarkInUse
 
   // Whether the name still means the file that is open. Always true in memory.
   bool StillInPlace() const;

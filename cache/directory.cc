@@ -35,12 +35,29 @@ absl::Status Refusal(const std::string& path, const std::string& why) {
   return absl::PermissionDeniedError(absl::StrCat("cannot trust ", path, ": ", why));
 }
 
+// Open file description locks: unlike POSIX locks they stay when another descriptor of the file is
+// closed.
+bool SetLock(int fd, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
 std::string WithoutTrailingSlashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path.empty() ? "." : path;
 }
 
 }  // namespace
+
+bool IsMarkedByOthers(int fd) {
+  if (fd < 0) return false;
+  const bool others = !SetLock(fd, F_WRLCK);
+  SetLock(fd, F_RDLCK);
+  return others;
+}
 
 DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
@@ -136,6 +153,19 @@ absl::StatusOr<std::string> PinnedDirectory::SetAside(const std::string& name) c
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("cannot set aside ", JoinPath(path_, name), ": 9999 earlier ones are there"));
+}
+
+int PinnedDirectory::MarkInUse(const std::string& name) const {
+  const int fd =
+      openat(fd_, name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+  if (fd < 0) return -1;
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || !Objection(info).empty() ||
+      !SetLock(fd, F_RDLCK)) {
+    close(fd);
+    return -1;
+  }
+  return fd;
 }
 
 absl::Status PinnedDirectory::Sync() const {

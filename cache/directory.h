@@ -45,6 +45,9 @@ class DirectoryLock {
   int fd_ = -1;
 };
 
+// Whether another process holds a mark of MarkInUse on the file behind `fd`.
+bool IsMarkedByOthers(int fd);
+
 class PinnedDirectory {
  public:
   // With `create`, missing parents are made with mode 0700. NotFound, PermissionDenied, or what
@@ -66,6 +69,10 @@ class PinnedDirectory {
   // Renames `name` and what SQLite keeps beside it to the first free "<name>.corrupt-<n>"; nothing
   // is overwritten. Returns the new name. The caller holds the exclusive lock.
   absl::StatusOr<std::string> SetAside(const std::string& name) const;
+  // Marks `name` (an empty file, made when it is missing) as used by this process until the
+  // descriptor that is returned is closed, or -1 when that cannot be had; it is not needed for
+  // correctness.
+  int MarkInUse(const std::string& name) const;
   // Makes what happened to names in it durable.
   absl::Status Sync() const;
 

@@ -261,6 +261,12 @@ PRAGMA secure_delete = OFF;
 PRAGMA journal_size_limit = 16777216;
 )sql";
 
+const char* const kConfigurePackWriter = R"sql(
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA locking_mode = EXCLUSIVE;
+)sql";
+
 const char* const kPutCode = R"sql(
 INSERT INTO code(key_hash, request_hash, key, request, object_bytes, codec, checksum,
                  created_unix_s, used_unix_s, generation)

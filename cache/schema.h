@@ -87,6 +87,7 @@ namespace sql {
 
 extern const char* const kConfigureConnection;
 extern const char* const kConfigureWriter;
+extern const char* const kConfigurePackWriter;
 
 // ?1.. key hash, request hash, key, request, object bytes, codec, checksum, created, used,
 // generation; returns the id.

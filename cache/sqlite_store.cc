@@ -547,6 +547,11 @@ absl::StatusOr<std::vector<QuarantineRecord>> SqliteStore::ListQuarantine() {
   }
 }
 
+bool SqliteStore::UsedByOthers() {
+  MutexLock lock(mutex_);
+  return IsMarkedByOthers(file_.in_use_fd);
+}
+
 StoreCounters SqliteStore::counters() const {
   MutexLock lock(mutex_);
   return counters_;

@@ -44,6 +44,7 @@ class SqliteStore final : public Store {
   absl::StatusOr<int64_t> Shrink(int64_t target_bytes) override;
   absl::StatusOr<StoreUsage> Usage() override;
   absl::StatusOr<std::vector<QuarantineRecord>> ListQuarantine() override;
+  bool UsedByOthers() override;
   StoreCounters counters() const override;
   bool persistent() const override { return persistent_; }
   const std::string& path() const override { return options_.path; }

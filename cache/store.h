@@ -144,6 +144,10 @@ class Store {
   virtual absl::StatusOr<StoreUsage> Usage() = 0;
   virtual absl::StatusOr<std::vector<QuarantineRecord>> ListQuarantine() = 0;
 
+  // Whether another process of this host has it open. False where that cannot be known (network
+  // file systems, packs).
+  virtual bool UsedByOthers() { return false; }
+
   virtual StoreCounters counters() const = 0;
   virtual bool persistent() const = 0;
   virtual const std::string& path() const = 0;

@@ -1,0 +1,87 @@
+#include "cache/memory_layer.h"
+
+#include <utility>
+
+namespace whet {
+
+std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key, const Hash128& hash) {
+  Shard& shard = ShardOf(hash);
+  MutexLock lock(shard.mutex);
+  const auto found = shard.index.find(hash);
+  if (found == shard.index.end()) return nullptr;
+  Node& node = *found->second;
+  if (node.code == nullptr || node.code->key != key) return nullptr;
+  node.used = true;
+  return node.code;
+}
+
+std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key,
+                                                           const Hash128& hash) {
+  Shard& shard = ShardOf(hash);
+  MutexLock lock(shard.mutex);
+  const auto found = shard.index.find(hash);
+  if (found == shard.index.end()) return nullptr;
+  Node& node = *found->second;
+  if (node.winner == nullptr || node.winner->key != key) return nullptr;
+  node.used = true;
+  return node.winner;
+}
+
+void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {
+  Node node;
+  node.hash = HashBytes(entry->key);
+  node.bytes = static_cast<int64_t>(entry->key.size() + entry->request.size() +
+                                    entry->object.size() + entry->attributes.size());
+  node.code = std::move(entry);
+  Put(std::move(node));
+}
+
+void MemoryLayer::PutWinner(std::shared_ptr<const WinnerEntry> entry) {
+  Node node;
+  node.hash = HashBytes(entry->key);
+  node.bytes = static_cast<int64_t>(entry->key.size() + entry->variant.size() +
+                                    entry->code_key.size() + entry->evidence.size());
+  node.winner = std::move(entry);
+  Put(std::move(node));
+}
+
+void MemoryLayer::Put(Node node) {
+  Shard& shard = ShardOf(node.hash);
+  // Freed after the lock is given up: the last owner of a large object pays for it here.
+  std::list<Node> dropped;
+  MutexLock lock(shard.mutex);
+  const auto found = shard.index.find(node.hash);
+  if (found != shard.index.end()) {
+    shard.bytes -= found->second->bytes;
+    dropped.splice(dropped.end(), shard.nodes, found->second);
+    shard.index.erase(found);
+  }
+  if (node.bytes > limit_bytes_) return;
+  shard.bytes += node.bytes;
+  const Hash128 hash = node.hash;
+  shard.nodes.push_back(std::move(node));
+  shard.index[hash] = std::prev(shard.nodes.end());
+  while (shard.bytes > limit_bytes_) {
+    const auto oldest = shard.nodes.begin();
+    if (std::exchange(oldest->used, false)) {
+      shard.nodes.splice(shard.nodes.end(), shard.nodes, oldest);
+      continue;
+    }
+    shard.bytes -= oldest->bytes;
+    shard.index.erase(oldest->hash);
+    dropped.splice(dropped.end(), shard.nodes, oldest);
+  }
+}
+
+void MemoryLayer::Remove(absl::string_view key) {
+  const Hash128 hash = HashBytes(key);
+  Shard& shard = ShardOf(hash);
+  MutexLock lock(shard.mutex);
+  const auto found = shard.index.find(hash);
+  if (found == shard.index.end()) return;
+  shard.bytes -= found->second->bytes;
+  shard.nodes.erase(found->second);
+  shard.index.erase(found);
+}
+
+}  // namespace whet

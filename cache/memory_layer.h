@@ -1,0 +1,59 @@
+// The fastest layer: what this process has seen already, shared and not copied.
+//
+//   MemoryLayer memory(/*limit_bytes=*/64 << 20);
+//   memory.PutCode(std::make_shared<const CodeEntry>(entry));
+//   std::shared_ptr<const CodeEntry> hit = memory.FindCode(record, HashBytes(record));
+//
+// Bounded by bytes; entries give way in order of arrival, but one that was used since it was last
+// looked at gets another turn. Thread-safe; keys are spread over shards, so threads seldom meet.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "cache/store.h"
+#include "src/base/hash.h"
+#include "src/base/mutex.h"
+
+namespace whet {
+
+class MemoryLayer {
+ public:
+  explicit MemoryLayer(int64_t limit_bytes) : limit_bytes_(limit_bytes / kShards) {}
+
+  // Null on a miss; `hash` is that of `key`.
+  std::shared_ptr<const CodeEntry> FindCode(absl::string_view key, const Hash128& hash);
+  std::shared_ptr<const WinnerEntry> FindWinner(absl::string_view key, const Hash128& hash);
+  void PutCode(std::shared_ptr<const CodeEntry> entry);
+  void PutWinner(std::shared_ptr<const WinnerEntry> entry);
+  void Remove(absl::string_view key);
+
+ private:
+  static constexpr int64_t kShards = 16;
+  struct Node {
+    Hash128 hash;
+    std::shared_ptr<const CodeEntry> code;  // one of the two
+    std::shared_ptr<const WinnerEntry> winner;
+    int64_t bytes = 0;
+    bool used = false;
+  };
+  struct Shard {
+    Mutex mutex;
+    std::list<Node> nodes ABSL_GUARDED_BY(mutex);  // oldest first
+    absl::flat_hash_map<Hash128, std::list<Node>::iterator> index ABSL_GUARDED_BY(mutex);
+    int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+  };
+
+  Shard& ShardOf(const Hash128& hash) { return shards_[hash.high % kShards]; }
+  void Put(Node node);
+
+  const int64_t limit_bytes_;  // per shard
+  std::array<Shard, kShards> shards_;
+};
+
+}  // namespace whet
