@@ -119,17 +119,17 @@ TEST(Subprocess, EnvironmentIsAsAsked) {
   options.environment = {{"B", "2"}, {"A", "x=y"}};
   EXPECT_EQ(RunOk(options).standard_output, "B=2\nA=x=y\n");
 
-  ASSERT_EQ(setenv("WHET_TEST_ONE", "1", 1), 0);
-  ASSERT_EQ(setenv("WHET_TEST_TWO", "2", 1), 0);
-  ASSERT_EQ(setenv("WHET_OTHER", "3", 1), 0);
-  options.inherited_environment = {"WHET_TEST_*", "WHET_OTHER"};
-  options.environment = {{"WHET_OTHER", "changed"}};
+  ASSERT_EQ(setenv("WHET_SUBPROCESS_ONE", "1", 1), 0);
+  ASSERT_EQ(setenv("WHET_SUBPROCESS_TWO", "2", 1), 0);
+  ASSERT_EQ(setenv("WHET_ANOTHER", "3", 1), 0);
+  options.inherited_environment = {"WHET_SUBPROCESS_*", "WHET_ANOTHER"};
+  options.environment = {{"WHET_ANOTHER", "changed"}};
   EXPECT_EQ(RunOk(options).standard_output,
-            "WHET_TEST_ONE=1\nWHET_TEST_TWO=2\nWHET_OTHER=changed\n");
+            "WHET_SUBPROCESS_ONE=1\nWHET_SUBPROCESS_TWO=2\nWHET_ANOTHER=changed\n");
   options.inherited_environment = {"*"};
   const std::string everything = RunOk(options).standard_output;
   EXPECT_NE(everything.find("PATH="), std::string::npos);
-  EXPECT_EQ(everything.find("WHET_OTHER=3"), std::string::npos);
+  EXPECT_EQ(everything.find("WHET_ANOTHER=3"), std::string::npos);
 }
 
 TEST(Subprocess, InheritsNoDescriptor) {
