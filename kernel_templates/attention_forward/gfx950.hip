@@ -106,12 +106,9 @@ WHET_DEVICE void load_panel(const char* base, Int64 stride_bytes, int row_bytes,
   const Int64 left = kSeqKv - key0;
   const int rows = left < 0 ? 0 : left > kKeys ? kKeys : static_cast<int>(left);
   const unsigned records = rows > 0 ? static_cast<unsigned>((rows - 1) * stride_bytes + row_bytes - column_bytes) : 0u;
-  __amdgpu_buffer_rsrc_t buffer =
-      __builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(base + key0 * stride_bytes + column_bytes), 0, static_cast<int>(records), 0x00020000);
+  const whet::Buffer buffer = whet::make_buffer(base + key0 * stride_bytes + column_bytes, records);
   WHET_UNROLL
-  for (int i = 0; i < kLoads; ++i) {
-    __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, (WHET_LDS(void)*)(to + (wave * kLoads + i) * panel.line_bytes()), 16, static_cast<int>(offset[i]), 0, 0, 0);
-  }
+  for (int i = 0; i < kLoads; ++i) whet::load_to_lds_16(buffer, offset[i], to + (wave * kLoads + i) * panel.line_bytes());
 }
 
 // Where this lane's 16 bytes of the wave's i-th line come from, relative to the tile.
@@ -460,7 +457,7 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
 
     Scores even, odd;
     whet::wait_memory<0>();
-    __builtin_amdgcn_s_barrier();
+    whet::meet();
     WHET_UNROLL
     for (int b = 0; b < 2; ++b) {
       WHET_UNROLL
@@ -483,7 +480,7 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     for (int f = 0; f < kLead; ++f) w.ahead[f] = read_keys(lane_keys + kKeyBytes, f / kDepth, f % kDepth);
     // Everyone has read K(0), so K(3) may take its place.
     whet::wait_lds();
-    __builtin_amdgcn_s_barrier();
+    whet::meet();
     loader.load_keys(3, 0);
 
     // Stage of K(t+1) and of V(t).
@@ -496,7 +493,7 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
         if (!decltype(has_next)::kValue) return;
         // V(t+1) and K(t+2) must have landed, K(t+3) may be on its way. After the barrier nobody reads K(t+1) and V(t-1) any more.
         whet::wait_memory<kKeyLoadsAll>();
-        __builtin_amdgcn_s_barrier();
+        whet::meet();
         whet::schedule_fence();
         loader.load_values(tile + 2, next_stage(value_after));
         loader.load_keys(tile + 4, key_stage);

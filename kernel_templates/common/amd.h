@@ -105,6 +105,45 @@ WHET_DEVICE void for_each(Function&& function) {
   }
 }
 
+// A stretch of global memory that loads may overrun: what lies beyond gives zeros. The same in all lanes.
+struct Buffer {
+#if WHET_EMULATOR
+  __amdgpu_buffer_rsrc_t words;
+#else
+  Uint4 words;
+#endif
+};
+WHET_DEVICE Buffer make_buffer(const void* base, unsigned bytes) {
+#if WHET_EMULATOR
+  return {__builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(base), 0, bytes, 0)};
+#else
+  const unsigned long long at = reinterpret_cast<unsigned long long>(base);
+  return {Uint4{static_cast<unsigned>(at), static_cast<unsigned>(at >> 32) & 0xffffu, bytes, 0x00020000u}};
+#endif
+}
+
+// Starts a load of 16 bytes per lane from `offset`, each lane's own, to LDS, where lane l's bytes lie 16 l behind `to`. It is complete
+// once wait_memory has covered it. Written as such because compilers wait for every such load of their own before the next read of LDS,
+// which may be meant for quite another place. M0 is not named as overwritten, since compilers reserve it and warn; nothing else here uses it.
+WHET_DEVICE void load_to_lds_16(const Buffer& from, unsigned offset, WHET_LDS(char) * to) {
+#if WHET_EMULATOR
+  __builtin_amdgcn_raw_ptr_buffer_load_lds(from.words, to, 16, offset, 0, 0, 0);
+#else
+  asm volatile("s_mov_b32 m0, %0\ns_nop 0\nbuffer_load_dwordx4 %1, %2, 0 offen lds" : : "s"((unsigned)to), "v"(offset), "s"(from.words) : "memory");
+#endif
+}
+
+// Waits for the block's other waves; says nothing about memory. Accesses to memory keep their side of it in the program.
+WHET_DEVICE void meet() {
+#if !WHET_EMULATOR
+  asm volatile("" : : : "memory");
+#endif
+  __builtin_amdgcn_s_barrier();
+#if !WHET_EMULATOR
+  asm volatile("" : : : "memory");
+#endif
+}
+
 // Nothing is scheduled across it.
 WHET_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
 
