@@ -4,8 +4,8 @@
 
 `cases.json` is a list of {"name", "problem": {arguments of attention_problem}, "variants": [{parameter: value}]}. Writes OUT_DIR/<digest>.cubin per distinct
 translation unit and OUT_DIR/manifest.json, which bench_variants.py runs on a machine with the GPU."""
-import ctypes, hashlib, json, os, re, sys
-from concurrent.futures import ThreadPoolExecutor
+import ctypes, glob, hashlib, json, os, re, sys
+from concurrent.futures import ProcessPoolExecutor
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../kernel_templates")
 CODES = {"f32": 1, "f16": 2, "bf16": 3, "e4m3": 4, "e4m3fnuz": 5, "e5m2": 6, "i8": 7, "u8": 8, "i32": 9, "i64": 10}
@@ -14,9 +14,12 @@ CODES = {"f32": 1, "f16": 2, "bf16": 3, "e4m3": 4, "e4m3fnuz": 5, "e5m2": 6, "i8
 def evaluate(expression, names):
     """The template expression language, by way of Python's (its / here is exact integer division of non-negative values)."""
     text = str(expression)
-    match = re.fullmatch(r"(.*?)\?(.*):(.*)", text)
-    if match:
-        return evaluate(match[2] if evaluate(match[1], names) else match[3], names)
+    # a ? b : c, innermost parentheses first.
+    while "?" in text:
+        text, count = re.subn(r"\(([^()?:]*(?:\([^()]*\)[^()?:]*)*)\?((?:[^()?:]|\((?:[^()]|\([^()]*\))*\))*):((?:[^()?:]|\((?:[^()]|\([^()]*\))*\))*)\)",
+                              r"((\2) if (\1) else (\3))", text)
+        if not count:
+            raise ValueError("cannot read " + str(expression))
     text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//")
     text = re.sub(r"!(?!=)", " not ", text).strip()
     functions = {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b), "round_up": lambda a, b: -(-a // b) * b}
@@ -94,7 +97,12 @@ def specialise(template, kernel_name, problem, variant, units, capability_shared
 
 
 def nvrtc():
-    library = ctypes.CDLL("libnvrtc.so.13")
+    # On the loader's path, or beside PyTorch.
+    beside = glob.glob(os.path.join(sys.prefix, "lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.13"))
+    try:
+        library = ctypes.CDLL("libnvrtc.so.13")
+    except OSError:
+        library = ctypes.CDLL((beside + glob.glob("/usr/local/cuda*/lib64/libnvrtc.so.13"))[0])
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     return library
 
@@ -116,9 +124,21 @@ def compile_cubin(library, source, name):
     return cubin.raw, log.value.decode()
 
 
+def build(job):
+    out, digest, source = job
+    path = os.path.join(out, digest + ".cubin")
+    if os.path.exists(path):
+        return digest, open(path[:-6] + ".log").read(), True
+    cubin, log = compile_cubin(nvrtc(), source, digest + ".cu")
+    open(path[:-6] + ".log", "w").write(log)
+    if cubin:
+        open(path, "wb").write(cubin)
+    return digest, log, cubin is not None
+
+
 def main(cases_path, out, units=132):
     os.makedirs(out, exist_ok=True)
-    library, manifest, jobs = nvrtc(), [], {}
+    manifest, jobs = [], {}
     for case in json.load(open(cases_path)):
         entry = {k: v for k, v in case.items() if k != "variants"}
         entry["variants"] = []
@@ -134,20 +154,8 @@ def main(cases_path, out, units=132):
             entry["variants"].append({**made, "cubin": digest + ".cubin", "label": variant.get("label") or json.dumps(variant, sort_keys=True)})
         manifest.append(entry)
 
-    def build(item):
-        digest, source = item
-        path = os.path.join(out, digest + ".cubin")
-        if os.path.exists(path):
-            return digest, open(path[:-6] + ".log").read(), True
-        open(path[:-6] + ".cu", "w").write(source)
-        cubin, log = compile_cubin(library, source, digest + ".cu")
-        open(path[:-6] + ".log", "w").write(log)
-        if cubin:
-            open(path, "wb").write(cubin)
-        return digest, log, cubin is not None
-
-    with ThreadPoolExecutor(2) as pool:
-        results = {digest: (log, ok) for digest, log, ok in pool.map(build, jobs.items())}
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        results = {digest: (log, ok) for digest, log, ok in pool.map(build, [(out, *job) for job in jobs.items()])}
     failed = 0
     for case in manifest:
         for v in case["variants"]:
@@ -155,7 +163,8 @@ def main(cases_path, out, units=132):
             used = re.findall(r"Used (\d+) registers", log)
             spill = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
             notes = [line for line in log.splitlines() if "warning" in line.lower() or "C75" in line or "error" in line.lower()]
-            print("%-28s %-90s %s regs %s spills %s %s" % (case["name"], v["variant"], v["cubin"][:8], used, spill, " | ".join(notes[:4])))
+            if "-v" in sys.argv or not ok or notes or any(s != ("0", "0") for s in spill):
+                print("%-28s %-90s %s regs %s spills %s %s" % (case["name"], v["variant"], v["cubin"][:8], used, spill, " | ".join(notes[:4])))
             failed += not ok
     keep = {v["cubin"] for c in manifest for v in c["variants"]}
     for case in manifest:

@@ -28,6 +28,9 @@ constexpr int kStages = TUNE_STAGES;
 constexpr bool kOverlap = TUNE_OVERLAP;
 constexpr bool kPingPong = TUNE_PING_PONG;
 constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
+constexpr int kQStages = TUNE_Q_STAGES;
+constexpr int kCluster = TUNE_CLUSTER;
+constexpr int kClusterQ = kBlockQ * kCluster;  // rows that share each K and V tile
 // Probabilities may grow to 2^kLazyLog2 before the output is rescaled to a new row maximum; negative: rescaled at every tile.
 constexpr int kLazyLog2 = TUNE_LAZY_LOG2;
 
@@ -38,7 +41,7 @@ constexpr int kSeqKv = SHAPE_SEQ_KV;
 constexpr int kHeadsQ = SHAPE_HEADS_Q;
 constexpr int kGroup = SHAPE_HEADS_Q / SHAPE_HEADS_KV;
 constexpr int kHeads = SHAPE_BATCH * kHeadsQ;
-constexpr int kQueryBlocks = (kSeqQ + kBlockQ - 1) / kBlockQ;
+constexpr int kQueryBlocks = (kSeqQ + kClusterQ - 1) / kClusterQ;
 constexpr int kWork = kQueryBlocks * kHeads;
 constexpr int kOffset = kSeqKv - kSeqQ;  // key j is visible to row i when j <= i + kOffset
 
@@ -56,20 +59,26 @@ constexpr int kKBytes = kQkPanels * kKvPanelBytes;
 constexpr int kVBytes = kVPanels * kKvPanelBytes;
 
 constexpr int kQAt = 0;
-constexpr int kKAt = kQAt + kWarpgroups * kQBytes;
+constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;
 constexpr int kVAt = kKAt + kStages * kKBytes;
 constexpr int kBarriersAt = kVAt + kStages * kVBytes;
-constexpr int kFullQ = 0;
-constexpr int kEmptyQ = kFullQ + kWarpgroups;
-constexpr int kFullK = kEmptyQ + kWarpgroups;
+constexpr int kMails = 4;
+constexpr int kFullQ = 0;  // one per stage and warpgroup
+constexpr int kEmptyQ = kFullQ + kQStages * kWarpgroups;
+constexpr int kFullK = kEmptyQ + kQStages * kWarpgroups;
 constexpr int kEmptyK = kFullK + kStages;
 constexpr int kFullV = kEmptyK + kStages;
 constexpr int kEmptyV = kFullV + kStages;
-constexpr int kBarriers = kEmptyV + kStages;
+constexpr int kFullMail = kEmptyV + kStages;
+constexpr int kEmptyMail = kFullMail + kMails;
+constexpr int kBarriers = kEmptyMail + kMails;
+constexpr int kMailAt = kBarriersAt + 8 * kBarriers;
 
 constexpr int kThreads = (kWarpgroups + 1) * 128;
-constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 240;
-constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 24;
+// Registers move only within what the block has at its start: 168 per thread with 384 threads, 128 with 512.
+constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 232;
+constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
+static_assert(kConsumerRegisters * kWarpgroups + kProducerRegisters <= 65536 / kThreads / 8 * 8 * (kWarpgroups + 1), "a warpgroup would wait for registers forever");
 
 static_assert(SHAPE_DTYPE == WHET_BF16, "this kernel is for bf16");
 static_assert(LAUNCH_BLOCK_X == kThreads, "block must be 128 threads per warpgroup, one of them the producer's");
@@ -77,7 +86,8 @@ static_assert(kWarpgroups >= 1 && kWarpgroups <= 3, "registers are set for 1 to 
 static_assert(kBlockKv % 16 == 0 && kBlockKv <= 256, "block_kv must be a multiple of 16 up to 256");
 static_assert(kDqk % 8 == 0 && kDv % 8 == 0 && kDv <= 256, "head dimensions must be multiples of 8");
 static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
-static_assert(1024 + kBarriersAt + 8 * kBarriers <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
+static_assert(kCluster == 1 || kCluster == 2, "a tile is loaded by one block or in two halves");
+static_assert(1024 + kMailAt + 4 * kMails <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
 
 struct Work {
   int query_block;
@@ -94,17 +104,9 @@ WHET_DEVICE Work work_at(int index) {
   const int chunk = index / (kHeadChunk * kQueryBlocks);
   const int in_chunk = index % (kHeadChunk * kQueryBlocks);
   const int left = kHeads - chunk * kHeadChunk;
-  const int size = left < kHeadChunk ? left : kHeadChunk;
+  const int size = kHeads % kHeadChunk == 0 || left >= kHeadChunk ? kHeadChunk : left;
   const int flat_head = chunk * kHeadChunk + in_chunk % size;
   return {kQueryBlocks - 1 - in_chunk / size, flat_head % kHeadsQ, flat_head / kHeadsQ};
-}
-
-// The work of a block in its round, or kWork when there is none. Odd rounds go backwards, so that falling costs even out.
-WHET_DEVICE int work_index(int round) {
-  const int blocks = static_cast<int>(gridDim.x);
-  const int block = static_cast<int>(blockIdx.x);
-  const int index = round * blocks + ((round & 1) != 0 ? blocks - 1 - block : block);
-  return index < kWork ? index : kWork;
 }
 
 // Key tiles that some row of [first, last] sees.
@@ -117,66 +119,169 @@ WHET_DEVICE int visible_tiles(int first, int last) {
 }
 
 // A place in a ring of stages and the parity of the round through it.
+template <int kCount>
 struct Ring {
   int stage = 0;
   Uint32 parity = 0;
   __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
+    if (++stage == kCount) {
       stage = 0;
       parity ^= 1;
     }
   }
 };
 
-WHET_DEVICE void produce(Uint32 shared, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map) {
+// Work for everyone in the block comes through a ring of indices in shared memory; kWork ends it.
+struct Mailbox {
+  Uint32 shared;
+  Ring<kMails> ring;
+
+  // By a whole warp.
+  __device__ __forceinline__ void put(int index) {
+    const Uint32 barriers = shared + kBarriersAt;
+    whet::sm90::wait(barriers + 8 * (kEmptyMail + ring.stage), ring.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+      whet::sm90::store_shared(shared + kMailAt + 4 * ring.stage, static_cast<Uint32>(index));
+      whet::sm90::arrive(barriers + 8 * (kFullMail + ring.stage));
+    }
+    ring.advance();
+  }
+
+  // By a whole warp.
+  __device__ __forceinline__ int take() {
+    const Uint32 barriers = shared + kBarriersAt;
+    whet::sm90::wait(barriers + 8 * (kFullMail + ring.stage), ring.parity);
+    const int index = whet::sm90::uniform(static_cast<int>(whet::sm90::load_shared(shared + kMailAt + 4 * ring.stage)));
+    if (threadIdx.x % 32 == 0) whet::sm90::arrive(barriers + 8 * (kEmptyMail + ring.stage));
+    ring.advance();
+    return index;
+  }
+};
+
+// The schedule of the grid, which every block works out for itself. One warp.
+WHET_DEVICE void schedule(Uint32 shared) {
+  Mailbox mailbox{shared, {}};
+  const int bins = static_cast<int>(gridDim.x) / kCluster;
+  const int mine = static_cast<int>(blockIdx.x) / kCluster;
+  if constexpr (TUNE_SCHEDULE == 0) {
+    mailbox.put(mine);
+  } else if constexpr (TUNE_SCHEDULE == 1) {
+    // Odd rounds go backwards, so that falling costs even out.
+    for (int round = 0;; ++round) {
+      const int index = round * bins + ((round & 1) != 0 ? bins - 1 - mine : mine);
+      if (index >= kWork) break;
+      mailbox.put(index);
+    }
+  } else {
+    // What a queue would do: the next work goes to whoever is free first. Costs are known, so every block can follow the queue without
+    // one. A lane keeps the hours of every 32nd bin, as (time, bin).
+    constexpr int kBinsPerLane = 5;
+    constexpr int kBinBits = 8;
+    Uint32 busy[kBinsPerLane];
+#pragma unroll
+    for (int i = 0; i < kBinsPerLane; ++i) {
+      const int bin = i * 32 + static_cast<int>(threadIdx.x) % 32;
+      busy[i] = bin < bins ? static_cast<Uint32>(bin) : 0xffffffffu;
+    }
+    int index = 0;
+    for (int chunk = 0; index < kWork; ++chunk) {
+      const int left = kHeads - chunk * kHeadChunk;
+      const int size = left < kHeadChunk ? left : kHeadChunk;
+      for (int query_block = kQueryBlocks - 1; query_block >= 0; --query_block) {
+        const int row0 = query_block * kClusterQ;
+        const Uint32 cost = static_cast<Uint32>(2 * visible_tiles(row0, row0 + kClusterQ - 1) + 1) << kBinBits;
+        for (int i = 0; i < size; ++i, ++index) {
+          Uint32 first = busy[0];
+#pragma unroll
+          for (int b = 1; b < kBinsPerLane; ++b) first = min(first, busy[b]);
+          first = whet::sm90::warp_min(first);
+          if (static_cast<int>(first & ((1u << kBinBits) - 1)) == mine) mailbox.put(index);
+#pragma unroll
+          for (int b = 0; b < kBinsPerLane; ++b)
+            if (busy[b] == first) busy[b] += cost;
+        }
+      }
+    }
+  }
+  mailbox.put(kWork);
+}
+
+// In a cluster the upper and the lower rows change hands with every work, since the upper rows may see a tile more.
+WHET_DEVICE int first_row(const Work& work, int round) {
+  const int place = kCluster == 1 ? 0 : static_cast<int>(whet::sm90::cluster_rank()) ^ (round & 1);
+  return work.query_block * kClusterQ + place * kBlockQ;
+}
+
+WHET_DEVICE int cluster_tiles(const Work& work) {
+  const int row0 = work.query_block * kClusterQ;
+  return visible_tiles(row0, row0 + kClusterQ - 1);
+}
+
+WHET_DEVICE void load_queries(Uint32 shared, const TensorMap& q_map) {
   const Uint32 barriers = shared + kBarriersAt;
-  Ring k_ring;
-  Ring v_ring;
-  Uint32 q_parity = 0;
+  const bool leader = threadIdx.x % 32 == 0;
+  Mailbox mailbox{shared, {}};
+  Ring<kQStages> ring;
   for (int round = 0;; ++round) {
-    const int index = work_index(round);
+    const int index = mailbox.take();
+    if (index == kWork) break;
+    const Work work = work_at(index);
+    const int row0 = first_row(work, round);
+#pragma unroll
+    for (int w = 0; w < kWarpgroups; ++w) {
+      const int place = ring.stage * kWarpgroups + w;
+      const Uint32 full = barriers + 8 * (kFullQ + place);
+      whet::sm90::wait(barriers + 8 * (kEmptyQ + place), ring.parity ^ 1);
+      if (leader) {
+        whet::sm90::arrive_expect(full, kQBytes);
+#pragma unroll
+        for (int p = 0; p < kQkPanels; ++p)
+          whet::sm90::load_tile(shared + kQAt + place * kQBytes + p * kQPanelBytes, &q_map, full, p * kPanel, row0 + w * kRows, work.head, work.batch);
+      }
+    }
+    ring.advance();
+  }
+}
+
+// Loads a tile of keys or values; in a cluster, this block's half of it for both blocks.
+template <int kPanels>
+WHET_DEVICE void load_keys(Uint32 to, const TensorMap* map, Uint32 full, int tile, int head, int batch) {
+  whet::sm90::arrive_expect(full, kPanels * kKvPanelBytes);
+#pragma unroll
+  for (int p = 0; p < kPanels; ++p) {
+    if constexpr (kCluster == 1) {
+      whet::sm90::load_tile(to + p * kKvPanelBytes, map, full, p * kPanel, tile * kBlockKv, head, batch);
+    } else {
+      const int half = static_cast<int>(whet::sm90::cluster_rank());
+      whet::sm90::load_tile_for(3, to + p * kKvPanelBytes + half * (kKvPanelBytes / 2), map, full, p * kPanel, tile * kBlockKv + half * (kBlockKv / 2), head, batch);
+    }
+  }
+}
+
+WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, const TensorMap& v_map) {
+  const Uint32 barriers = shared + kBarriersAt;
+  const bool leader = threadIdx.x % 32 == 0;
+  Mailbox mailbox{shared, {}};
+  Ring<kStages> k_ring;
+  Ring<kStages> v_ring;
+  for (;;) {
+    const int index = mailbox.take();
     if (index == kWork) break;
     const Work work = work_at(index);
     const int head_kv = work.head / kGroup;
-    const int row0 = work.query_block * kBlockQ;
-    const int tiles = visible_tiles(row0, row0 + kBlockQ - 1);
-
-    const auto load_k = [&](int tile) {
-      const Uint32 full = barriers + 8 * (kFullK + k_ring.stage);
-      whet::sm90::wait(barriers + 8 * (kEmptyK + k_ring.stage), k_ring.parity ^ 1);
-      whet::sm90::arrive_expect(full, kKBytes);
-#pragma unroll
-      for (int p = 0; p < kQkPanels; ++p)
-        whet::sm90::load_tile(shared + kKAt + k_ring.stage * kKBytes + p * kKvPanelBytes, &k_map, full, p * kPanel, tile * kBlockKv, head_kv, work.batch);
-      k_ring.advance();
-    };
-    const auto load_v = [&](int tile) {
-      const Uint32 full = barriers + 8 * (kFullV + v_ring.stage);
-      whet::sm90::wait(barriers + 8 * (kEmptyV + v_ring.stage), v_ring.parity ^ 1);
-      whet::sm90::arrive_expect(full, kVBytes);
-#pragma unroll
-      for (int p = 0; p < kVPanels; ++p)
-        whet::sm90::load_tile(shared + kVAt + v_ring.stage * kVBytes + p * kKvPanelBytes, &v_map, full, p * kPanel, tile * kBlockKv, head_kv, work.batch);
-      v_ring.advance();
-    };
-
-    // The previous work may still read its Q, so the first K goes ahead of the new Q.
-    if (tiles > 0) load_k(tiles - 1);
-#pragma unroll
-    for (int w = 0; w < kWarpgroups; ++w) {
-      const Uint32 full = barriers + 8 * (kFullQ + w);
-      whet::sm90::wait(barriers + 8 * (kEmptyQ + w), q_parity ^ 1);
-      whet::sm90::arrive_expect(full, kQBytes);
-#pragma unroll
-      for (int p = 0; p < kQkPanels; ++p)
-        whet::sm90::load_tile(shared + kQAt + w * kQBytes + p * kQPanelBytes, &q_map, full, p * kPanel, row0 + w * kRows, work.head, work.batch);
+    // In the order of use: the scores of a tile are computed before the output of the one before it.
+    for (int tile = cluster_tiles(work) - 1, previous = -1; tile >= 0 || previous >= 0; previous = tile--) {
+      if (tile >= 0) {
+        whet::sm90::wait(barriers + 8 * (kEmptyK + k_ring.stage), k_ring.parity ^ 1);
+        if (leader) load_keys<kQkPanels>(shared + kKAt + k_ring.stage * kKBytes, &k_map, barriers + 8 * (kFullK + k_ring.stage), tile, head_kv, work.batch);
+        k_ring.advance();
+      }
+      if (previous >= 0) {
+        whet::sm90::wait(barriers + 8 * (kEmptyV + v_ring.stage), v_ring.parity ^ 1);
+        if (leader) load_keys<kVPanels>(shared + kVAt + v_ring.stage * kVBytes, &v_map, barriers + 8 * (kFullV + v_ring.stage), previous, head_kv, work.batch);
+        v_ring.advance();
+      }
     }
-    q_parity ^= 1;
-    for (int tile = tiles - 2; tile >= 0; --tile) {
-      load_k(tile);
-      load_v(tile + 1);
-    }
-    if (tiles > 0) load_v(0);
   }
 }
 
@@ -198,8 +303,7 @@ WHET_DEVICE float quad_sum(float x) {
 }
 
 // Turns raw scores into probabilities in place. `scale` is positive and includes log2(e).
-template <bool kFirst>
-WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale, bool may_be_blank) {
+WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale) {
   float tile_top[2][2];
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -214,24 +318,19 @@ WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale, 
 #pragma unroll
   for (int r = 0; r < 2; ++r) top[r] = quad_max(fmaxf(tile_top[r][0], tile_top[r][1]));
 
-  if constexpr (kFirst) {
+  state.shrinks = true;
+  if constexpr (kLazyLog2 >= 0) {
+    const bool grows = (top[0] - state.top[0]) * scale > kLazyLog2 || (top[1] - state.top[1]) * scale > kLazyLog2;
+    state.shrinks = __any_sync(0xffffffffu, grows);
+  }
+  if (state.shrinks) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) state.top[r] = top[r];
-  } else {
-    state.shrinks = true;
-    if constexpr (kLazyLog2 >= 0) {
-      const bool grows = (top[0] - state.top[0]) * scale > kLazyLog2 || (top[1] - state.top[1]) * scale > kLazyLog2;
-      state.shrinks = __any_sync(0xffffffffu, grows);
-    }
-    if (state.shrinks) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float next = fmaxf(state.top[r], top[r]);
-        // While nothing is visible, -inf - -inf must not become NaN.
-        state.shrink[r] = next == state.top[r] ? 1.0f : whet::exp2_fast((state.top[r] - next) * scale);
-        state.top[r] = next;
-        state.total[r] *= state.shrink[r];
-      }
+    for (int r = 0; r < 2; ++r) {
+      const float next = fmaxf(state.top[r], top[r]);
+      // While nothing is visible, -inf - -inf must not become NaN.
+      state.shrink[r] = next == state.top[r] ? 1.0f : whet::exp2_fast((state.top[r] - next) * scale);
+      state.top[r] = next;
+      state.total[r] *= state.shrink[r];
     }
   }
 
@@ -239,7 +338,7 @@ WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale, 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float reference = state.top[r] * scale;
-    if (may_be_blank && state.top[r] == whet::negative_infinity()) reference = 0.0f;
+    if (state.top[r] == whet::negative_infinity()) reference = 0.0f;
 #pragma unroll
     for (int i = 0; i < kBlockKv / 2; i += 4)
 #pragma unroll
@@ -250,10 +349,7 @@ WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale, 
       }
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float sum = part[r][0] + part[r][1];
-    state.total[r] = kFirst ? sum : state.total[r] + sum;
-  }
+  for (int r = 0; r < 2; ++r) state.total[r] += part[r][0] + part[r][1];
 }
 
 // ptxas moves a wait for products up past arithmetic that does not need it, here past the exponentials that are to run meanwhile. A store
@@ -360,30 +456,84 @@ WHET_DEVICE void write_row(unsigned short* row, const float (&o)[kDv / 2], int r
     }
     const Uint32 got_low = __shfl_xor_sync(0xffffffffu, upper ? low[0] : low[1], 2);
     const Uint32 got_high = __shfl_xor_sync(0xffffffffu, upper ? high[0] : high[1], 2);
-    uint4 all;
-    all.x = upper ? got_low : low[0];
-    all.y = upper ? got_high : high[0];
-    all.z = upper ? low[1] : got_low;
-    all.w = upper ? high[1] : got_high;
-    if (inside) *reinterpret_cast<uint4*>(row + (g + quarter) * 8) = all;
+    whet::sm90::store_global(row + (g + quarter) * 8, upper ? got_low : low[0], upper ? got_high : high[0], upper ? low[1] : got_low,
+                             upper ? high[1] : got_high, inside);
   }
 #pragma unroll
   for (int g = kColumnGroups / 4 * 4; g < kColumnGroups; ++g)
     if (inside) *reinterpret_cast<Uint32*>(row + g * 8 + quarter * 2) = whet::sm90::pack_bf16(o[g * 4 + 2 * r] * inverse, o[g * 4 + 2 * r + 1] * inverse);
 }
 
-WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* o_out, float* lse, float raw_scale) {
+// A piece of work as one warpgroup sees it.
+struct Item {
+  int head;
+  int batch;
+  int row;          // this thread's first
+  int tiles;        // that some row of the warpgroup sees
+  int later;        // tiles that only other warpgroups see; they come first
+  int whole_tiles;  // tiles from here on need a mask
+};
+
+WHET_DEVICE Item item_at(int index, int round, int warpgroup, int warp, int lane) {
+  const Work work = work_at(index);
+  const int row0 = first_row(work, round) + warpgroup * kRows;
+  Item item = {};
+  item.head = work.head;
+  item.batch = work.batch;
+  item.row = row0 + warp * 16 + lane / 4;
+  item.tiles = visible_tiles(row0, row0 + kRows - 1);
+  item.later = cluster_tiles(work) - item.tiles;
+  item.whole_tiles = kSeqKv / kBlockKv;
+  if (SHAPE_CAUSAL) item.whole_tiles = max(0, min(item.whole_tiles, (row0 + kOffset + 1) / kBlockKv));
+  return item;
+}
+
+WHET_DEVICE void write_item(const Item& item, const float (&o)[kDv / 2], const float (&top)[2], const float (&total)[2], float scale, unsigned short* out,
+                            float* lse, int lane) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = item.row + 8 * r;
+    const bool inside = row < kSeqQ;
+    const float sum = quad_sum(total[r]);
+    const bool blank = top[r] == whet::negative_infinity();
+    write_row(out + item.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) + item.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
+                  row * static_cast<Int64>(SHAPE_O_STRIDE_S),
+              o, r, blank ? 0.0f : 1.0f / sum, inside, lane);
+    if (SHAPE_LSE && lane % 4 == 0 && inside) {
+      const float value = blank ? top[r] : (top[r] * scale + whet::log2_fast(sum)) * 0.69314718055994530942f;
+      lse[(static_cast<Int64>(item.batch) * kHeadsQ + item.head) * kSeqQ + row] = value;
+    }
+  }
+}
+
+WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, float* lse, float raw_scale) {
   const Uint32 barriers = shared + kBarriersAt;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4);
   // A negative scale turns the order of the scores round: they are negated instead. Zero becomes too small to matter.
   const float scale = fmaxf(fabsf(raw_scale), 1e-30f) * 1.44269504088896340736f;
 
-  Ring k_ring;
-  Ring v_ring;
-  Uint32 q_parity = 0;
+  Mailbox mailbox{shared, {}};
+  Ring<kStages> k_ring;
+  Ring<kStages> v_ring;
+  Ring<kQStages> q_ring;
+  int round = 0;
+  const auto wait_k = [&] { whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity); };
+  const auto wait_v = [&] { whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity); };
   const auto release = [&](int barrier) {
-    if (lane == 0) whet::sm90::arrive(barriers + 8 * barrier);
+    if constexpr (kCluster == 1) {
+      if (lane == 0) whet::sm90::arrive(barriers + 8 * barrier);
+    } else {
+      if (lane < kCluster) whet::sm90::arrive_at(barriers + 8 * barrier, static_cast<Uint32>(lane));
+    }
+  };
+  const auto release_k = [&] {
+    release(kEmptyK + k_ring.stage);
+    k_ring.advance();
+  };
+  const auto release_v = [&] {
+    release(kEmptyV + v_ring.stage);
+    v_ring.advance();
   };
   const auto my_turn = [&] {
     if constexpr (kPingPong) whet::sm90::named_wait(1 + warpgroup, 256);
@@ -393,152 +543,186 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* o_out, fl
   };
   if (warpgroup == kWarpgroups - 1) next_turn();
 
-  for (int round = 0;; ++round) {
-    const int index = work_index(round);
-    if (index == kWork) break;
-    const Work work = work_at(index);
-    const int block_row0 = work.query_block * kBlockQ;
-    const int row0 = block_row0 + warpgroup * kRows;
-    const int block_tiles = visible_tiles(block_row0, block_row0 + kBlockQ - 1);
-    const int tiles = visible_tiles(row0, row0 + kRows - 1);
-    int whole_tiles = kSeqKv / kBlockKv;  // tiles from here on need a mask
-    if (SHAPE_CAUSAL) whole_tiles = max(0, min(whole_tiles, (row0 + kOffset + 1) / kBlockKv));
-    const int row = row0 + warp * 16 + lane / 4;
+  Query query;
+  const auto take_query = [&] {
+    const int place = q_ring.stage * kWarpgroups + warpgroup;
+    query.shared = shared + kQAt + place * kQBytes;
+    whet::sm90::wait(barriers + 8 * (kFullQ + place), q_ring.parity);
+    if constexpr (kQueryInRegisters) read_query(query, warp, lane);
+  };
+  const auto give_query = [&] {
+    if (lane == 0) whet::sm90::arrive(barriers + 8 * (kEmptyQ + q_ring.stage * kWarpgroups + warpgroup));
+    q_ring.advance();
+  };
+  // K tiles of this work that only other warpgroups see; every turn is given away.
+  const auto pass_keys = [&](int count) {
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      wait_k();
+      release_k();
+      my_turn();
+      next_turn();
+    }
+  };
+  const auto pass_values = [&](int count) {
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      wait_v();
+      release_v();
+    }
+  };
 
-    Softmax state;
+  Item item = {};
+  float o[kDv / 2];
+  float s[kBlockKv / 2];
+  Uint32 p[kBlockKv / 4];
+  Softmax state;
+  const auto clear_state = [&] {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       state.top[r] = whet::negative_infinity();
       state.total[r] = 0.0f;
       state.shrink[r] = 1.0f;
     }
-    float o[kDv / 2];
+  };
+  const auto clear_output = [&] {
 #pragma unroll
     for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
-
-    Query query;
-    query.shared = shared + kQAt + warpgroup * kQBytes;
-    whet::sm90::wait(barriers + 8 * (kFullQ + warpgroup), q_parity);
-    q_parity ^= 1;
-    if constexpr (kQueryInRegisters) {
-      read_query(query, warp, lane);
-      release(kEmptyQ + warpgroup);
-    }
-
-    // Tiles that only later warpgroups see: pass them on, and give every turn away.
-#pragma unroll 1
-    for (int tile = block_tiles - 1; tile >= tiles; --tile) {
-      whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity);
-      release(kEmptyK + k_ring.stage);
-      k_ring.advance();
-      whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity);
-      release(kEmptyV + v_ring.stage);
-      v_ring.advance();
-      if (kOverlap && tile > 0) {
-        my_turn();
-        next_turn();
-      }
-    }
-
-    float s[kBlockKv / 2];
-    Uint32 p[kBlockKv / 4];
-    const auto finish_scores = [&](int tile) {
-      whet::sm90::pin(s);
-      release(kEmptyK + k_ring.stage);
-      k_ring.advance();
-      if (raw_scale < 0.0f) {
+  };
+  const auto finish_scores = [&](int tile) {
+    whet::sm90::pin(s);
+    release_k();
+    if (!kQueryInRegisters && tile == 0) give_query();
+    if (raw_scale < 0.0f) {
 #pragma unroll
-        for (int i = 0; i < kBlockKv / 2; ++i) s[i] = -s[i];
-      }
-      if (tile >= whole_tiles) mask(s, tile * kBlockKv, row, lane);
-    };
-    const auto finish_output = [&] {
-      whet::sm90::pin(o);
-      release(kEmptyV + v_ring.stage);
-      v_ring.advance();
-    };
+      for (int i = 0; i < kBlockKv / 2; ++i) s[i] = -s[i];
+    }
+    if (tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, lane);
+  };
 
-    if (tiles > 0) {
-      whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity);
-      whet::sm90::product_fence();
-      issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
-      whet::sm90::product_wait<0>();
-      finish_scores(tiles - 1);
-      softmax<true>(s, state, scale, true);
-      pack(p, s);
+  int index = mailbox.take();
+  while (index != kWork) {
+    // The first tile of a work, with nothing to overlap it.
+    item = item_at(index, round++, warpgroup, warp, lane);
+    clear_state();
+    clear_output();
+    take_query();
+    if constexpr (kQueryInRegisters) give_query();
+    if (item.tiles == 0) {
+      if constexpr (!kQueryInRegisters) give_query();
+#pragma unroll 1
+      for (int i = 0; i < item.later; ++i) {
+        pass_keys(1);
+        pass_values(1);
+      }
+      write_item(item, o, state.top, state.total, scale, out, lse, lane);
+      index = mailbox.take();
+      continue;
     }
 #pragma unroll 1
-    for (int tile = tiles - 2; tile >= 0; --tile) {
+    for (int i = 0; i < item.later; ++i) {
+      pass_keys(1);
+      pass_values(1);
+    }
+    wait_k();
+    my_turn();
+    whet::sm90::product_fence();
+    issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
+    next_turn();
+    whet::sm90::product_wait<0>();
+    finish_scores(item.tiles - 1);
+    softmax(s, state, scale);
+    pack(p, s);
+
+    // From here a tile's output and the next tile's scores go together, also from one work to the next.
+    int tile = item.tiles - 1;  // the one whose probabilities are in p
+#pragma unroll 1
+    for (;;) {
+      const Item done = item;
+      bool starts = false;
+      if (tile == 0) {
+        index = mailbox.take();
+        if (!kOverlap || index == kWork) break;
+        item = item_at(index, round, warpgroup, warp, lane);
+        // Passing a ring full of tiles while the last V of this work is still held would make the others, who need its place, wait for ever.
+        if (item.tiles == 0 || item.later >= kStages) {
+          item = done;
+          break;
+        }
+        ++round;
+        starts = true;
+        take_query();
+        if constexpr (kQueryInRegisters) give_query();
+        pass_keys(item.later);
+        tile = item.tiles;
+      }
+      --tile;
       if constexpr (kOverlap) {
-        whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity);
+        wait_k();
         my_turn();
         whet::sm90::pin(s);
         whet::sm90::pin(o);
         whet::sm90::pin(p);
         whet::sm90::product_fence();
         issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
-        whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity);
+        wait_v();
         whet::sm90::product_fence();
         issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
         next_turn();
         whet::sm90::product_wait<1>();
         finish_scores(tile);
-        softmax<false>(s, state, scale, tile >= whole_tiles);
-        if constexpr (TUNE_OVERLAP == 1) settle(s, state, shared);
+        const float top[2] = {state.top[0], state.top[1]};
+        const float total[2] = {state.total[0], state.total[1]};
+        if (starts) clear_state();
+        softmax(s, state, scale);
+        settle(s, state, shared);
         whet::sm90::product_wait<0>();
-        finish_output();
-        rescale(o, state);
+        whet::sm90::pin(o);
+        release_v();
+        if (starts) {
+          write_item(done, o, top, total, scale, out, lse, lane);
+          clear_output();
+          pass_values(item.later);
+        } else {
+          rescale(o, state);
+        }
         pack(p, s);
       } else {
-        whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity);
+        wait_v();
         whet::sm90::pin(o);
         whet::sm90::pin(p);
         whet::sm90::product_fence();
         issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
         whet::sm90::product_wait<0>();
-        finish_output();
-        whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity);
+        whet::sm90::pin(o);
+        release_v();
+        wait_k();
         whet::sm90::pin(s);
         whet::sm90::product_fence();
         issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
         whet::sm90::product_wait<0>();
         finish_scores(tile);
-        softmax<false>(s, state, scale, tile >= whole_tiles);
+        softmax(s, state, scale);
         rescale(o, state);
         pack(p, s);
       }
     }
-    if constexpr (!kQueryInRegisters) release(kEmptyQ + warpgroup);
-    if (tiles > 0) {
-      whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity);
-      whet::sm90::pin(o);
-      whet::sm90::pin(p);
-      whet::sm90::product_fence();
-      issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
-      whet::sm90::product_wait<0>();
-      finish_output();
-    }
 
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int this_row = row + 8 * r;
-      const bool inside = this_row < kSeqQ;
-      const float sum = quad_sum(state.total[r]);
-      const bool blank = state.top[r] == whet::negative_infinity();
-      write_row(o_out + work.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) + work.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
-                    this_row * static_cast<Int64>(SHAPE_O_STRIDE_S),
-                o, r, blank ? 0.0f : 1.0f / sum, inside, lane);
-      if (SHAPE_LSE && lane % 4 == 0 && inside) {
-        const float value = blank ? state.top[r] : (state.top[r] * scale + whet::log2_fast(sum)) * 0.69314718055994530942f;
-        lse[(static_cast<Int64>(work.batch) * kHeadsQ + work.head) * kSeqQ + this_row] = value;
-      }
-    }
+    wait_v();
+    whet::sm90::pin(o);
+    whet::sm90::pin(p);
+    whet::sm90::product_fence();
+    issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
+    whet::sm90::product_wait<0>();
+    whet::sm90::pin(o);
+    release_v();
+    write_item(item, o, state.top, state.total, scale, out, lse, lane);
   }
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(kCluster, 1, 1)
     WHET_ENTRY(const unsigned short* q, const unsigned short* k, const unsigned short* v, unsigned short* o, float* lse, float scale,
                const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
@@ -551,25 +735,42 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     whet::sm90::prefetch_map(&q_map);
     whet::sm90::prefetch_map(&k_map);
     whet::sm90::prefetch_map(&v_map);
-    for (int w = 0; w < kWarpgroups; ++w) {
-      whet::sm90::barrier_init(barriers + 8 * (kFullQ + w), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyQ + w), 4);
+    for (int i = 0; i < kQStages * kWarpgroups; ++i) {
+      whet::sm90::barrier_init(barriers + 8 * (kFullQ + i), 1);
+      whet::sm90::barrier_init(barriers + 8 * (kEmptyQ + i), 4);
     }
     for (int i = 0; i < kStages; ++i) {
       whet::sm90::barrier_init(barriers + 8 * (kFullK + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyK + i), 4 * kWarpgroups);
+      whet::sm90::barrier_init(barriers + 8 * (kEmptyK + i), 4 * kWarpgroups * kCluster);
       whet::sm90::barrier_init(barriers + 8 * (kFullV + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyV + i), 4 * kWarpgroups);
+      whet::sm90::barrier_init(barriers + 8 * (kEmptyV + i), 4 * kWarpgroups * kCluster);
+    }
+    for (int i = 0; i < kMails; ++i) {
+      whet::sm90::barrier_init(barriers + 8 * (kFullMail + i), 1);
+      whet::sm90::barrier_init(barriers + 8 * (kEmptyMail + i), 4 * kWarpgroups + 2);
     }
     whet::sm90::barrier_init_fence();
   }
-  __syncthreads();
+  if constexpr (kCluster == 1) {
+    __syncthreads();
+  } else {
+    whet::sm90::cluster_barrier();
+  }
 
   if (warpgroup == kWarpgroups) {
     whet::sm90::shrink_registers<kProducerRegisters>();
-    if (threadIdx.x == kWarpgroups * 128) produce(shared, q_map, k_map, v_map);
+    const int warp = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4);
+    if (warp == 0) {
+      load_keys_and_values(shared, k_map, v_map);
+    } else if (warp == 1) {
+      load_queries(shared, q_map);
+    } else if (warp == 2) {
+      schedule(shared);
+    }
   } else {
     whet::sm90::grow_registers<kConsumerRegisters>();
     consume(shared, warpgroup, o, lse, scale);
   }
+  // The other block may still write to this one's shared memory.
+  if constexpr (kCluster > 1) whet::sm90::cluster_barrier();
 }
