@@ -28,6 +28,15 @@ class LoadedVariants final : public VariantSource {
     std::vector<absl::StatusOr<PreparedVariant>> results(variants.size(),
                                                          absl::UnknownError("not prepared"));
     ParallelFor(variants.size(), AvailableProcessors(), [&](size_t i) {
+      const std::string id = variants[i].id();
+      {
+        // The tuner may ask again for what it has dropped and needs after all.
+        MutexLock lock(mutex_);
+        if (const auto it = loaded_.find(id); it != loaded_.end()) {
+          results[i] = it->second.prepared;
+          return;
+        }
+      }
       absl::StatusOr<LoadedVariant> loaded =
           resolver_.Load(template_, problem_, variants[i], /*code_key=*/"");
       if (!loaded.ok()) {
@@ -36,7 +45,7 @@ class LoadedVariants final : public VariantSource {
       }
       results[i] = loaded->prepared;
       MutexLock lock(mutex_);
-      loaded_.insert_or_assign(variants[i].id(), *std::move(loaded));
+      loaded_.insert_or_assign(id, *std::move(loaded));
     });
     return results;
   }

@@ -55,8 +55,9 @@ TEST_F(PlanTableTest, BehavesLikeAMap) {
     const Plan* found = table.Find(key);
     const auto expected = model.find({which, fields});
     ASSERT_EQ(found != nullptr, expected != model.end()) << "step " << step;
-    if (found != nullptr)
+    if (found != nullptr) {
       ASSERT_EQ(found->resolution().variant, expected->second) << "step " << step;
+    }
   }
   EXPECT_EQ(table.size(), model.size());
 }
