@@ -75,12 +75,9 @@ absl::StatusOr<std::unique_ptr<Pack>> Pack::Open(const std::string& path,
                             kDocumentLimitBytes + 4 * kRecordLimitBytes});
   if (!db.ok()) return db.status();
   pack->db_ = *std::move(db);
-  absl::Status usable = pack->db_->Execute(sql::kConfigureConnection);
-  absl::StatusOr<SchemaState> state = usable;
-  if (usable.ok()) {
-    state = InspectSchema(*pack->db_, kPackApplicationId);
-    usable = state.status();
-  }
+  absl::StatusOr<SchemaState> state = InspectSchema(*pack->db_, kPackApplicationId);
+  absl::Status usable = state.status();
+  if (usable.ok()) usable = pack->db_->Execute(sql::kConfigureConnection);
   if (!usable.ok()) {
     return absl::DataLossError(absl::StrCat("cannot open pack ", path, ": ", usable.message()));
   }

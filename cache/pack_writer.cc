@@ -232,7 +232,9 @@ absl::Status ReplaceFile(const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status AppendSeal(const std::string& path, const std::string& secret_key) {
+}  // namespace
+
+absl::Status SealPackDatabase(const std::string& path, const std::string& secret_key) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, "open", path);
   absl::Cleanup close_fd = [fd] { close(fd); };
@@ -251,8 +253,6 @@ absl::Status AppendSeal(const std::string& path, const std::string& secret_key) 
   return WriteExactly(fd, FormatSeal(*seal), end, path);
 }
 
-}  // namespace
-
 absl::StatusOr<PackSummary> WritePack(const std::string& path, Store& source,
                                       const PackWriterOptions& options) {
   PackSummary summary;
@@ -260,7 +260,7 @@ absl::StatusOr<PackSummary> WritePack(const std::string& path, Store& source,
     absl::StatusOr<PackSummary> database = WriteDatabase(temporary, source, options);
     if (!database.ok()) return database.status();
     summary = *database;
-    absl::Status sealed = AppendSeal(temporary, options.secret_key);
+    absl::Status sealed = SealPackDatabase(temporary, options.secret_key);
     struct stat info;
     if (sealed.ok() && stat(temporary.c_str(), &info) == 0) summary.file_bytes = info.st_size;
     return sealed;

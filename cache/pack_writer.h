@@ -47,6 +47,10 @@ struct PackSummary {
 absl::StatusOr<PackSummary> WritePack(const std::string& path, Store& source,
                                       const PackWriterOptions& options);
 
+// Appends digests and seal to a finished database at `path`, which nobody else may be using: the
+// last step of WritePack, for who makes the database in another way.
+absl::Status SealPackDatabase(const std::string& path, const std::string& secret_key);
+
 // Signs the pack at `path`, replacing it atomically. Every byte of it is checked first.
 absl::Status SignPack(const std::string& path, const std::string& secret_key);
 
