@@ -221,7 +221,7 @@ WHET_DEVICE void move_references(Rows& w, const Problem& p) {
     top[q] = max_over_halves(w.top[q]) * p.scale;
     outgrown |= top[q] > w.bound[q];
   }
-  const unsigned long long moving = __builtin_amdgcn_ballot_w64(outgrown);
+  const unsigned long long moving = whet::ballot(outgrown);
   float shrink[kQueryTiles] = {};
   if (__builtin_expect(moving != 0, 0)) {
     WHET_UNROLL

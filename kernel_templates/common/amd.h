@@ -25,14 +25,39 @@ typedef float Float4 __attribute__((ext_vector_type(4)));
 typedef float Float16 __attribute__((ext_vector_type(16)));
 typedef short Short4 __attribute__((ext_vector_type(4)));
 typedef short Short8 __attribute__((ext_vector_type(8)));
+#if __clang_major__ >= 17
 typedef __bf16 Bf16x2 __attribute__((ext_vector_type(2)));
 typedef __bf16 Bf16x8 __attribute__((ext_vector_type(8)));
+#endif
 typedef unsigned Uint2 __attribute__((ext_vector_type(2)));
 typedef unsigned Uint4 __attribute__((ext_vector_type(4)));
 
 // The number of this wave in its block, known to the compiler to be the same in all lanes.
 WHET_DEVICE int wave_index() { return __builtin_amdgcn_readfirstlane(static_cast<int>(thread_index()) / 64); }
 WHET_DEVICE int lane_index() { return static_cast<int>(thread_index()) % 64; }
+
+// One bit per lane.
+WHET_DEVICE unsigned long long ballot(bool predicate) {
+#if WHET_EMULATOR || __has_builtin(__builtin_amdgcn_ballot_w64)
+  return __builtin_amdgcn_ballot_w64(predicate);
+#else
+  constexpr int kNotEqual = 33;
+  return __builtin_amdgcn_uicmp(predicate ? 1u : 0u, 0u, kNotEqual);
+#endif
+}
+
+// The value of the lane whose number differs by 32.
+WHET_DEVICE float other_half(float x) {
+  const int at = (lane_index() ^ 32) * 4;
+  return float_from_bits(static_cast<unsigned>(__builtin_amdgcn_ds_bpermute(at, static_cast<int>(float_bits(x)))));
+}
+
+// Two floats as two BF16 words, rounded to nearest even; for targets without an instruction for it. Right for every number and for the
+// NaN that arithmetic makes.
+WHET_DEVICE unsigned pack_bf16(float low, float high) {
+  const unsigned a = float_bits(low), b = float_bits(high);
+  return __builtin_amdgcn_perm(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u), 0x07060302u);
+}
 
 // Waits until at most kOutstanding of this wave's vector memory operations are in flight. Says nothing about LDS accesses.
 template <int kOutstanding>
