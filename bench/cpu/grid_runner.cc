@@ -48,9 +48,11 @@ extern "C" void RunGrid(Entry entry, const uint32_t* grid, void* const* args, in
   std::atomic<uint64_t> next{0};
   std::atomic<int> round{0};
   std::atomic<int> busy{0};
+  std::atomic<int> started{0};
   std::vector<std::thread> helpers;
   for (int t = 1; t < threads; ++t) {
     helpers.emplace_back([&, t] {
+      started.fetch_add(1);
       for (int seen = 0; seen < repeats; ++seen) {
         while (round.load(std::memory_order_acquire) == seen) {
         }
@@ -58,6 +60,8 @@ extern "C" void RunGrid(Entry entry, const uint32_t* grid, void* const* args, in
         busy.fetch_sub(1, std::memory_order_release);
       }
     });
+  }
+  while (started.load() != threads - 1) {
   }
   const clockid_t clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
   for (int i = 0; i < repeats; ++i) {

@@ -137,7 +137,11 @@ class Kernel:
     def run(self, args, threads=1, repeats=1):
         """args: integers (addresses) and floats. Returns the seconds of each run."""
         values = [ctypes.c_float(a) if isinstance(a, float) else ctypes.c_void_p(a) for a in args]
-        pack = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
+        return self.run_pack([ctypes.addressof(v) for v in values], threads, repeats)
+
+    def run_pack(self, addresses, threads=1, repeats=1):
+        """As run, with the addresses of the arguments."""
+        pack = (ctypes.c_void_p * len(addresses))(*addresses)
         seconds = (ctypes.c_double * repeats)()
         runner().RunGrid(self.entry, self.grid, pack, ctypes.c_int64(self.shared_bytes), threads,
                          repeats, seconds)

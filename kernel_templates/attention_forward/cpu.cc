@@ -1,6 +1,6 @@
 // Attention forward on a CPU: tiles of keys and values are packed into the block's scratch and used
 // by all rows of the block, a few rows at a time; the softmax is online, all sums are f32.
-#include "attention_forward/cpu/product_f32.h"
+#include "attention_forward/cpu/products.h"
 #include "attention_forward/cpu/shape.h"
 #include "attention_forward/cpu/softmax.h"
 #include "common/cpu_block.h"
@@ -8,25 +8,24 @@
 #include "common/cpu_math.h"
 #include "common/cpu_vec.h"
 
+// Words of queries, keys and values are f32 or pairs of bf16; all else is f32.
 struct Scratch {
-  Packed* queries;
+  float* queries;
   float* outputs;
   float* tops;
   float* sums;
-  Packed* keys;
-  Packed* values;
+  float* keys;
+  float* values;
   float* scores;
 };
 
 WHET_CPU_FN Scratch DivideScratch(void* shared) {
   char* base = static_cast<char*>(shared);
-  return {reinterpret_cast<Packed*>(base + kQueryOffset),
-          reinterpret_cast<float*>(base + kOutputOffset),
-          reinterpret_cast<float*>(base + kMaxOffset),
-          reinterpret_cast<float*>(base + kSumOffset),
-          reinterpret_cast<Packed*>(base + kKeyOffset),
-          reinterpret_cast<Packed*>(base + kValueOffset),
-          reinterpret_cast<float*>(base + kScoreOffset)};
+  return {
+      reinterpret_cast<float*>(base + kQueryOffset), reinterpret_cast<float*>(base + kOutputOffset),
+      reinterpret_cast<float*>(base + kMaxOffset),   reinterpret_cast<float*>(base + kSumOffset),
+      reinterpret_cast<float*>(base + kKeyOffset),   reinterpret_cast<float*>(base + kValueOffset),
+      reinterpret_cast<float*>(base + kScoreOffset)};
 }
 
 // kR rows of the block, from `row` on, against the packed tile of `count` keys that starts at
@@ -66,6 +65,17 @@ WHET_CPU_FN void UpdateRest(int rest, const Scratch& scratch, int64_t row, int64
   if constexpr (kRestOfLastBlock != 0 && kRestOfLastBlock != kRestOfWholeBlock) {
     if (rest == kRestOfLastBlock) {
       UpdateRows<kRestOfLastBlock>(scratch, row, first_position, tile_start, count, factor);
+    }
+  }
+}
+
+// Asks for the cache lines of `count` rows of kDim elements.
+template <int kDim>
+WHET_CPU_FN void PrefetchRows(const Element* rows, int64_t stride, int64_t count) {
+  for (int64_t j = 0; j < count; ++j) {
+    const char* line = reinterpret_cast<const char*>(rows + j * stride);
+    for (int64_t byte = 0; byte < kDim * int64_t{sizeof(Element)}; byte += 64) {
+      __builtin_prefetch(line + byte, 0, 2);
     }
   }
 }
@@ -128,7 +138,16 @@ extern "C" void WHET_ENTRY(const WhetCpuBlock* block, void* const* args) {
     // The first position that sees the tile's first key.
     const int64_t seeing = kCausal ? start + kSeqQ - kSeqKv - first_position : 0;
     int64_t row = seeing <= 0 ? 0 : seeing * kHeadsPerBlock / kRows * kRows;
+    // The next tile is fetched a few keys at a time while this one is worked on.
+    int64_t next = start + count;
+    const int64_t next_end = Smaller<int64_t>(next + kTileKv, end);
+    const int64_t steps = (rows - row + kRows - 1) / kRows;
+    const int64_t share = (next_end - next + steps - 1) / steps;
     for (; row + kRows <= rows; row += kRows) {
+      const int64_t keys = Smaller(share, next_end - next);
+      PrefetchRows<kDqk>(k + next * SHAPE_K_STRIDE_S, SHAPE_K_STRIDE_S, keys);
+      PrefetchRows<kDv>(v + next * SHAPE_V_STRIDE_S, SHAPE_V_STRIDE_S, keys);
+      next += keys;
       UpdateRows<kRows>(scratch, row, first_position, start, count, factor);
     }
     if (row < rows) {

@@ -41,6 +41,28 @@ WHET_CPU_FN VecF LoadFirstAsF32(const T* p, int count) {
   return LoadAsF32(part);
 }
 
+// The bits of the first count elements of T, as they lie in memory, then zeros; nothing behind them is
+// read. One 32-bit lane holds one f32 or two bf16, the first in the low half.
+template <class T>
+WHET_CPU_FN VecF LoadFirstBits(const T* p, int count) {
+  constexpr int kWhole = kLanes * 4 / static_cast<int>(sizeof(T));
+  T part[kWhole] = {};
+  if (count < kWhole) {
+    for (int i = 0; i < kWhole - 1; ++i) {
+      if (i < count) part[i] = p[i];
+    }
+    p = part;
+  }
+  VecF bits;
+  __builtin_memcpy(&bits, p, sizeof(bits));
+  return bits;
+}
+
+// The lower and the higher bf16 of every lane.
+WHET_CPU_FN VecF LowBf16AsF32(VecF pairs) { return (VecF)((VecU)pairs << 16); }
+
+WHET_CPU_FN VecF HighBf16AsF32(VecF pairs) { return (VecF)((VecU)pairs & 0xffff0000u); }
+
 // Round to nearest, ties to even. A NaN stays a NaN: plain rounding would carry some into infinity.
 WHET_CPU_FN VecU16 RoundToBf16(VecF v) {
   const VecU bits = (VecU)v;

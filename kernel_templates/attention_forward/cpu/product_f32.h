@@ -1,8 +1,4 @@
-// The two matrix products in f32: everything is widened once, when it is packed.
-//
-// Keys are packed transposed (one row per head dimension, one lane per key), so that the scores of
-// kR query rows are outer products: kR broadcast elements times a few vectors of keys. Values keep
-// their order (one row per key, one lane per head dimension).
+// The factors of the two matrix products in f32: everything is widened once, when it is packed.
 #ifndef WHET_ATTENTION_CPU_PRODUCT_F32_H_
 #define WHET_ATTENTION_CPU_PRODUCT_F32_H_
 
@@ -10,8 +6,19 @@
 #include "common/cpu_convert.h"
 #include "common/cpu_transpose.h"
 
-using Packed = float;
+// Elements that one 32-bit word of a packed factor holds.
+constexpr int kPerWord = 1;
 constexpr int kQueryStride = kDqk;
+
+WHET_CPU_FN VecF MultiplyAdd(VecF a, VecF b, VecF c) { return FusedMultiplyAdd(a, b, c); }
+
+// Of words of two elements, the first alone.
+WHET_CPU_FN VecF FirstOfWord(VecF words) { return words; }
+
+// Weights replace the scores they were made of, vector by vector.
+WHET_CPU_FN void StoreWeights(float* row, int vector, VecF weights) {
+  StoreVec(row + vector * kLanes, weights);
+}
 
 WHET_CPU_FN void PackQueryRow(const Element* q, float sign, float* out) {
   constexpr int kWhole = kDqk / kLanes * kLanes;
@@ -19,24 +26,39 @@ WHET_CPU_FN void PackQueryRow(const Element* q, float sign, float* out) {
   for (int d = kWhole; d < kDqk; ++d) out[d] = ToF32(q[d]) * sign;
 }
 
+// Writes the dims rows of a transposed square of keys, which lie `stride` apart.
+WHET_CPU_FN void StoreKeySquare(const VecF (&square)[kLanes], const float*, int dims,
+                                int64_t stride, float* out) {
+  for (int i = 0; i < dims; ++i) StoreVec(out + i * stride, square[i]);
+}
+
+WHET_CPU_FN void StoreKeySquare(const VecF (&pairs)[kLanes], const Bf16*, int dims, int64_t stride,
+                                float* out) {
+  for (int i = 0; i < dims; i += 2) {
+    StoreVec(out + i * stride, LowBf16AsF32(pairs[i / 2]));
+    if (i + 1 < dims) StoreVec(out + (i + 1) * stride, HighBf16AsF32(pairs[i / 2]));
+  }
+}
+
 // Packs keys 0 .. count-1 of a tile, and zeros up to the end of the last panel that holds one.
 WHET_CPU_FN void PackKeys(const Element* k, int count, float* out) {
+  constexpr int kStep = kLanes * 4 / static_cast<int>(sizeof(Element));
   const int panels = (count + KeyPanels::kWidth * kLanes - 1) / (KeyPanels::kWidth * kLanes);
   for (int panel = 0; panel < panels; ++panel) {
     const int width = panel + 1 < KeyPanels::kCount ? KeyPanels::kWidth : KeyPanels::kLastWidth;
     float* panel_out = out + int64_t{panel} * KeyPanels::kWidth * kLanes * kDqk;
     for (int v = 0; v < width; ++v) {
       const int first = (panel * KeyPanels::kWidth + v) * kLanes;
-      for (int d = 0; d < kDqk; d += kLanes) {
-        const int dims = Smaller(kLanes, kDqk - d);
+      for (int d = 0; d < kDqk; d += kStep) {
+        const int dims = Smaller(kStep, kDqk - d);
         VecF square[kLanes];
         for (int i = 0; i < kLanes; ++i) {
           const Element* row = k + (first + i) * int64_t{SHAPE_K_STRIDE_S} + d;
-          square[i] = first + i < count ? LoadFirstAsF32(row, dims) : ZeroVec();
+          square[i] = first + i < count ? LoadFirstBits(row, dims) : ZeroVec();
         }
         TransposeSquare(square);
-        float* to = panel_out + (int64_t{d} * width + v) * kLanes;
-        for (int i = 0; i < dims; ++i) StoreVec(to + int64_t{i} * width * kLanes, square[i]);
+        StoreKeySquare(square, k, dims, int64_t{width} * kLanes,
+                       panel_out + (int64_t{d} * width + v) * kLanes);
       }
     }
   }
@@ -56,110 +78,6 @@ WHET_CPU_FN void PackValues(const Element* v, int count, float* out) {
       }
     }
   }
-}
-
-template <int kR, int kVectors>
-WHET_CPU_FN void ScorePanel(const float* q, const float* keys, float* scores) {
-  VecF sum[kR][kVectors];
-  WHET_CPU_UNROLL
-  for (int r = 0; r < kR; ++r) {
-    WHET_CPU_UNROLL
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = ZeroVec();
-  }
-  for (int d = 0; d < kDqk; ++d) {
-    VecF key[kVectors];
-    WHET_CPU_UNROLL
-    for (int v = 0; v < kVectors; ++v) key[v] = LoadVec(keys + (d * kVectors + v) * kLanes);
-    WHET_CPU_UNROLL
-    for (int r = 0; r < kR; ++r) {
-      const VecF element = Broadcast(q[r * kQueryStride + d]);
-      WHET_CPU_UNROLL
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = FusedMultiplyAdd(element, key[v], sum[r][v]);
-    }
-  }
-  WHET_CPU_UNROLL
-  for (int r = 0; r < kR; ++r) {
-    WHET_CPU_UNROLL
-    for (int v = 0; v < kVectors; ++v) StoreVec(scores + r * kTileKv + v * kLanes, sum[r][v]);
-  }
-}
-
-// scores[r][j] = q_r . k_j for the panels that hold keys 0 .. count-1.
-template <int kR>
-WHET_CPU_FN void Scores(const float* q, const float* keys, int count, float* scores) {
-  constexpr int kColumns = KeyPanels::kWidth * kLanes;
-  for (int panel = 0; panel < KeyPanels::kCount && panel * kColumns < count; ++panel) {
-    const float* panel_keys = keys + int64_t{panel} * kColumns * kDqk;
-    if (panel + 1 < KeyPanels::kCount) {
-      ScorePanel<kR, KeyPanels::kWidth>(q, panel_keys, scores + panel * kColumns);
-    } else {
-      ScorePanel<kR, KeyPanels::kLastWidth>(q, panel_keys, scores + panel * kColumns);
-    }
-  }
-}
-
-// Weights replace the scores they were made of.
-WHET_CPU_FN void StoreWeights(float* row, int vector, VecF weights) {
-  StoreVec(row + vector * kLanes, weights);
-}
-
-template <int kR, int kVectors>
-WHET_CPU_FN void OutputPanel(const float* weights, const float* values, const RowLimits<kR>& limits,
-                             const float* correction, float* out) {
-  VecF sum[kR][kVectors];
-  WHET_CPU_UNROLL
-  for (int r = 0; r < kR; ++r) {
-    const VecF factor = Broadcast(correction[r]);
-    WHET_CPU_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = LoadVec(out + r * kDvPadded + v * kLanes) * factor;
-    }
-  }
-  const int common = limits.least();
-  for (int j = 0; j < common; ++j) {
-    VecF value[kVectors];
-    WHET_CPU_UNROLL
-    for (int v = 0; v < kVectors; ++v) value[v] = LoadVec(values + (j * kVectors + v) * kLanes);
-    WHET_CPU_UNROLL
-    for (int r = 0; r < kR; ++r) {
-      const VecF weight = Broadcast(weights[r * kTileKv + j]);
-      WHET_CPU_UNROLL
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = FusedMultiplyAdd(weight, value[v], sum[r][v]);
-    }
-  }
-  // On the diagonal: a weight of 0 would not do, because 0 times a NaN that the row must not see is
-  // NaN.
-  for (int j = common; j < limits.most(); ++j) {
-    WHET_CPU_UNROLL
-    for (int r = 0; r < kR; ++r) {
-      if (j >= limits.count[r]) continue;
-      const VecF weight = Broadcast(weights[r * kTileKv + j]);
-      WHET_CPU_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        sum[r][v] =
-            FusedMultiplyAdd(weight, LoadVec(values + (j * kVectors + v) * kLanes), sum[r][v]);
-      }
-    }
-  }
-  WHET_CPU_UNROLL
-  for (int r = 0; r < kR; ++r) {
-    WHET_CPU_UNROLL
-    for (int v = 0; v < kVectors; ++v) StoreVec(out + r * kDvPadded + v * kLanes, sum[r][v]);
-  }
-}
-
-// out[r] = out[r] * correction[r] + sum over visible j of weights[r][j] * v_j.
-template <int kR>
-WHET_CPU_FN void Outputs(const float* weights, const float* values, const RowLimits<kR>& limits,
-                         const float* correction, float* out) {
-  constexpr int kColumns = ValuePanels::kWidth * kLanes;
-  for (int panel = 0; panel + 1 < ValuePanels::kCount; ++panel) {
-    OutputPanel<kR, ValuePanels::kWidth>(weights, values + int64_t{panel} * kColumns * kTileKv,
-                                         limits, correction, out + panel * kColumns);
-  }
-  constexpr int kLast = ValuePanels::kCount - 1;
-  OutputPanel<kR, ValuePanels::kLastWidth>(weights, values + int64_t{kLast} * kColumns * kTileKv,
-                                           limits, correction, out + kLast * kColumns);
 }
 
 #endif  // WHET_ATTENTION_CPU_PRODUCT_F32_H_

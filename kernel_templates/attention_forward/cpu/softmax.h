@@ -2,6 +2,7 @@
 #ifndef WHET_ATTENTION_CPU_SOFTMAX_H_
 #define WHET_ATTENTION_CPU_SOFTMAX_H_
 
+#include "attention_forward/cpu/products.h"
 #include "attention_forward/cpu/shape.h"
 #include "common/cpu_math.h"
 #include "common/cpu_vec.h"
