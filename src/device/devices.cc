@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/device/cpu/cpu_device.h"
 #include "src/device/cuda/cuda_device.h"
+#include "src/device/hip/hip_device.h"
 
 namespace whet {
 namespace {
@@ -19,47 +20,24 @@ struct PlatformEntry {
 // A platform is a folder and one line here.
 constexpr PlatformEntry kPlatforms[] = {
     {Platform::kCpu, OpenCpuDevice, ReportCpuDevices},
+    {Platform::kHip, OpenHipDevice, ReportHipDevices},
     {Platform::kCuda, OpenCudaDevice, ReportCudaDevices},
 };
-
-constexpr Platform kKnown[] = {Platform::kCpu, Platform::kHip, Platform::kCuda};
-
-const PlatformEntry* Find(Platform platform) {
-  for (const PlatformEntry& entry : kPlatforms) {
-    if (entry.platform == platform) return &entry;
-  }
-  return nullptr;
-}
-
-std::string NotInThisBuild(Platform platform) {
-  return absl::StrCat("this build has no ", PlatformName(platform), " device");
-}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(Platform platform, int index,
                                                    const DeviceOptions& options) {
-  const PlatformEntry* entry = Find(platform);
-  if (entry == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("cannot open a device: ", NotInThisBuild(platform)));
+  for (const PlatformEntry& entry : kPlatforms) {
+    if (entry.platform == platform) return entry.open(index, options);
   }
-  return entry->open(index, options);
+  return absl::UnimplementedError(absl::StrCat("cannot open a device: this build has no platform ",
+                                               static_cast<int>(platform)));
 }
 
 std::vector<DeviceReport> ReportDevices(const DeviceOptions& options) {
   std::vector<DeviceReport> reports;
-  for (Platform platform : kKnown) {
-    const PlatformEntry* entry = Find(platform);
-    DeviceReport report;
-    if (entry != nullptr) {
-      report = entry->report(options);
-    } else {
-      report.reason = NotInThisBuild(platform);
-    }
-    report.platform = platform;
-    reports.push_back(std::move(report));
-  }
+  for (const PlatformEntry& entry : kPlatforms) reports.push_back(entry.report(options));
   return reports;
 }
 

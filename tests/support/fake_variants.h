@@ -39,6 +39,7 @@ class FakeVariants final : public VariantSource {
   // the order of adding.
   void Add(const FakeVariantSpec& spec);
 
+  Kernel kernel(int i) const { return kernels_[static_cast<size_t>(i)]; }
   // The caller's tensors are this object's.
   TuningRequest Request();
   // Neither x nor y differs from what it was at construction.

@@ -1,19 +1,20 @@
-// A test double of the CUDA driver for machines without a GPU: a shared object with the driver's entry points that keeps device memory in host memory, runs
-// host functions as kernels at launch, and fails any call on demand. As documented for the real driver: handles are checked, events time what was recorded between
-// them, a capture forbids what it forbids, and after a fault every later call in the context fails.
+// Test doubles of GPU drivers for machines without a GPU: shared objects with the entry points of libcuda.so.1 and of
+// libamdhip64.so, which keep device memory in host memory, run host functions as kernels at launch, and fail any call
+// on demand. As documented for the real ones: handles are checked, events time what was recorded between them, and after a fault every later
+// call fails.
 //
-//   FakeCudaControl* control = fake_cuda_control();       // by dlsym, from the shared object that CudaDriver::Load opened
+//   FakeGpuControl* control = fake_gpu_control();       // by dlsym, from the shared object that was opened
 //   control->fail_symbol = "cuMemAlloc_v2";  control->fail_at_call = 3;  control->fail_with = 2;
 //
-// A "code object" is the text "fake-cubin <arch>\n<kernel>\n<kernel>..."; kernels are those in kFakeKernels of fake_libcuda.cc:
+// A "code object" is the text "fake-object <architecture>\n<kernel>\n<kernel>\n"; kernels are those of fake_gpu.cc:
 //   add_one(float* x, int32 n)      x[i] += 1
-//   fault(...)                      breaks the context with CUDA_ERROR_ILLEGAL_ADDRESS
+//   fault(...)                      breaks the device with error 700 (illegal address)
 #pragma once
 
 #include <cstdint>
 
-// Shared by the double and the tests through the exported fake_cuda_control(); fake_cuda_reset() forgets everything.
-struct FakeCudaControl {
+// Shared by the double and the tests through the exported fake_gpu_control(); fake_gpu_reset() forgets everything.
+struct FakeGpuControl {
   const char* fail_symbol = nullptr;  // entry point to fail; "*": every one
   int64_t fail_at_call = 0;           // which call of it, from 1; 0: none
   bool fail_persistently = false;     // and all later ones
