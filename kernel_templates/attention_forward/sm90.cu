@@ -352,10 +352,34 @@ WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale) 
   for (int r = 0; r < 2; ++r) state.total[r] += part[r][0] + part[r][1];
 }
 
+// Probabilities by the row maxima of earlier tiles, without a look at this tile's: right unless they grow too large (or nothing was visible
+// so far), which their sum shows. Returns whether they are right for every row of the warp; the raw scores stay as they are.
+WHET_DEVICE bool speculate(Uint32 (&p)[kBlockKv / 4], const float (&s)[kBlockKv / 2], Softmax& state, float scale) {
+  constexpr float kLimit = 1048576.0f;
+  float part[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+  const float reference[2] = {state.top[0] * scale, state.top[1] * scale};
+#pragma unroll
+  for (int i = 0; i < kBlockKv / 4; ++i) {
+    const int r = i % 2;
+    const float low = whet::exp2_fast(__fmaf_rn(s[2 * i], scale, -reference[r]));
+    const float high = whet::exp2_fast(__fmaf_rn(s[2 * i + 1], scale, -reference[r]));
+    part[r][0] += low;
+    part[r][1] += high;
+    p[i] = whet::sm90::pack_bf16(low, high);
+  }
+  const float sum[2] = {part[0][0] + part[0][1], part[1][0] + part[1][1]};
+  // -inf as reference makes the sum infinite or NaN.
+  const bool right = sum[0] <= kLimit && sum[1] <= kLimit;
+  if (!__all_sync(0xffffffffu, right)) return false;
+  state.total[0] += sum[0];
+  state.total[1] += sum[1];
+  state.shrinks = false;
+  return true;
+}
+
 // ptxas moves a wait for products up past arithmetic that does not need it, here past the exponentials that are to run meanwhile. A store
 // that depends on all of them stops it; sums of exponentials are never negative, so it is never done.
-WHET_DEVICE void settle(float (&s)[kBlockKv / 2], const Softmax& state, Uint32 scratch) {
-  whet::sm90::pin(s);
+WHET_DEVICE void settle(const Softmax& state, Uint32 scratch) {
   asm volatile(
       "{\n"
       ".reg .pred never;\n"
@@ -574,8 +598,10 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
 
   Item item = {};
   float o[kDv / 2];
-  float s[kBlockKv / 2];
   Uint32 p[kBlockKv / 4];
+  // The products that run read p, so its successor must be other registers until they are done. A plain copy would be optimised away, and
+  // the products made to wait instead; the compiler does not know that this is zero.
+  const Uint32 zero = static_cast<Uint32>(whet::sm90::uniform(static_cast<int>(threadIdx.x))) >> 16;
   Softmax state;
   const auto clear_state = [&] {
 #pragma unroll
@@ -589,7 +615,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
 #pragma unroll
     for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
   };
-  const auto finish_scores = [&](int tile) {
+  const auto finish_scores = [&](float(&s)[kBlockKv / 2], int tile) {
     whet::sm90::pin(s);
     release_k();
     if (!kQueryInRegisters && tile == 0) give_query();
@@ -624,15 +650,18 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       pass_keys(1);
       pass_values(1);
     }
-    wait_k();
-    my_turn();
-    whet::sm90::product_fence();
-    issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
-    next_turn();
-    whet::sm90::product_wait<0>();
-    finish_scores(item.tiles - 1);
-    softmax(s, state, scale);
-    pack(p, s);
+    {
+      float s[kBlockKv / 2];
+      wait_k();
+      my_turn();
+      whet::sm90::product_fence();
+      issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
+      next_turn();
+      whet::sm90::product_wait<0>();
+      finish_scores(s, item.tiles - 1);
+      softmax(s, state, scale);
+      pack(p, s);
+    }
 
     // From here a tile's output and the next tile's scores go together, also from one work to the next.
     int tile = item.tiles - 1;  // the one whose probabilities are in p
@@ -658,9 +687,9 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       }
       --tile;
       if constexpr (kOverlap) {
+        float s[kBlockKv / 2];  // a new one: nothing of the last tile's scores may tie its registers
         wait_k();
         my_turn();
-        whet::sm90::pin(s);
         whet::sm90::pin(o);
         whet::sm90::pin(p);
         whet::sm90::product_fence();
@@ -670,12 +699,22 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
         next_turn();
         whet::sm90::product_wait<1>();
-        finish_scores(tile);
+        finish_scores(s, tile);
         const float top[2] = {state.top[0], state.top[1]};
         const float total[2] = {state.total[0], state.total[1]};
         if (starts) clear_state();
-        softmax(s, state, scale);
-        settle(s, state, shared);
+        Uint32 next_p[kBlockKv / 4];
+        if constexpr (TUNE_SPECULATE) {
+          if (!speculate(next_p, s, state, scale)) {
+            softmax(s, state, scale);
+            pack(next_p, s);
+          }
+          whet::sm90::pin(next_p);
+        } else {
+          softmax(s, state, scale);
+          whet::sm90::pin(s);
+        }
+        settle(state, shared);
         whet::sm90::product_wait<0>();
         whet::sm90::pin(o);
         release_v();
@@ -686,7 +725,12 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         } else {
           rescale(o, state);
         }
-        pack(p, s);
+        if constexpr (TUNE_SPECULATE) {
+#pragma unroll
+          for (int i = 0; i < kBlockKv / 4; ++i) p[i] = next_p[i] ^ zero;
+        } else {
+          pack(p, s);
+        }
       } else {
         wait_v();
         whet::sm90::pin(o);
@@ -696,12 +740,12 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         whet::sm90::product_wait<0>();
         whet::sm90::pin(o);
         release_v();
+        float s[kBlockKv / 2];
         wait_k();
-        whet::sm90::pin(s);
         whet::sm90::product_fence();
         issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
         whet::sm90::product_wait<0>();
-        finish_scores(tile);
+        finish_scores(s, tile);
         softmax(s, state, scale);
         rescale(o, state);
         pack(p, s);

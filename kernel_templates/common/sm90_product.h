@@ -104,23 +104,23 @@ struct Product;
 #define WHET_PRODUCT(n, p0, p1, p2, p3, p4, p5, p6)                                                                                        \
 template <>                                                                                                                                \
 struct Product<n> {                                                                                                                        \
-  static __device__ __forceinline__ void shared_shared(float (&d)[n / 2], Uint64 a, Uint64 b, int accumulate) {                            \
+  static __device__ __forceinline__ void shared_shared(float* d, Uint64 a, Uint64 b, int accumulate) {                                      \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p2 ", 0;\n"                                                                         \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WHET_REGISTERS_##n "}, %" #p0 ", %" #p1 ", p, 1, 1, 0, 0;\n}" \
                  : WHET_OPERANDS_##n(d)                                                                                                    \
                  : "l"(a), "l"(b), "r"(accumulate));                                                                                       \
   }                                                                                                                                        \
   template <int kColumnsContiguous>                                                                                                        \
-  static __device__ __forceinline__ void registers(float (&d)[n / 2], const Uint32* a, Uint64 b, int accumulate) {                         \
+  static __device__ __forceinline__ void registers(float* d, const Uint32* a, Uint64 b, int accumulate) {                         \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p5 ", 0;\n"                                                                         \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WHET_REGISTERS_##n "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, 1, 1, %" #p6 ";\n}" \
                  : WHET_OPERANDS_##n(d)                                                                                                    \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kColumnsContiguous));                          \
   }                                                                                                                                        \
-  static __device__ __forceinline__ void register_shared(float (&d)[n / 2], const Uint32* a, Uint64 b, int accumulate) {                   \
+  static __device__ __forceinline__ void register_shared(float* d, const Uint32* a, Uint64 b, int accumulate) {                   \
     registers<0>(d, a, b, accumulate);                                                                                                     \
   }                                                                                                                                        \
-  static __device__ __forceinline__ void register_columns(float (&d)[n / 2], const Uint32* a, Uint64 b, int accumulate) {                  \
+  static __device__ __forceinline__ void register_columns(float* d, const Uint32* a, Uint64 b, int accumulate) {                  \
     registers<1>(d, a, b, accumulate);                                                                                                     \
   }                                                                                                                                        \
 }
