@@ -134,8 +134,11 @@ class Opener {
     file_.version = state.version;
     switch (state.kind) {
       case SchemaState::kEmpty:
-        // A few bytes that are no database look empty to SQLite; they are someone's all the same.
-        if (HasBytes()) return absl::DataLossError("it is no cache of this library");
+        // A few bytes that are no database look empty to SQLite; they are someone's all the same. A
+        // database of one page without content is what a creation leaves that was killed early.
+        if (HasBytes() && !file_.db->Integer(sql::kFileBytes).value_or(0)) {
+          return absl::DataLossError("it is no cache of this library");
+        }
         if (file_.read_only) {
           return absl::NotFoundError(absl::StrCat(options_.store.path, " is empty"));
         }
@@ -164,6 +167,11 @@ class Opener {
         break;
     }
     if (!file_.read_only) {
+      // SQLite reads a write version it does not know (a flipped bit) as "read-only", for ever.
+      if (sqlite3_db_readonly(file_.db->handle(), "main") == 1 &&
+          file_.version == kSchemaVersion && file_.directory->MayWriteFile(file_.name)) {
+        return absl::DataLossError("its header forbids writing, which none of ours does");
+      }
       if (absl::Status set = file_.db->Execute(sql::kConfigureWriter); !set.ok()) return set;
       file_.in_use_fd = file_.directory->MarkInUse(file_.name + ".in-use");
     }

@@ -103,6 +103,10 @@ absl::StatusOr<FileIdentity> PinnedDirectory::CheckFile(const std::string& name)
   return FileIdentity{info.st_dev, info.st_ino, info.st_size};
 }
 
+bool PinnedDirectory::MayWriteFile(const std::string& name) const {
+  return faccessat(fd_, name.c_str(), W_OK, AT_EACCESS) == 0;
+}
+
 absl::Status PinnedDirectory::CreateEmptyFile(const std::string& name) const {
   if (mknodat(fd_, name.c_str(), S_IFREG | 0600, 0) == 0 || errno == EEXIST) {
     return absl::OkStatus();

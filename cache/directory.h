@@ -61,6 +61,8 @@ class PinnedDirectory {
   // OK for a regular file of this user that nobody else can write. NotFound when there is none;
   // otherwise PermissionDenied.
   absl::StatusOr<FileIdentity> CheckFile(const std::string& name) const;
+  // Whether the system would let this user write it.
+  bool MayWriteFile(const std::string& name) const;
   // Creates an empty file of mode 0600 without opening it: closing a descriptor of a database file
   // would drop the POSIX locks that SQLite holds on it in this process. OK when it exists.
   absl::Status CreateEmptyFile(const std::string& name) const;

@@ -100,6 +100,11 @@ absl::StatusOr<sqlite3_stmt*> Database::Prepared(const char* sql) {
   if (statement == nullptr) {
     const int code =
         sqlite3_prepare_v3(handle_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    // Our statements are constants, so only a schema that is not what its version says can make
+    // one wrong.
+    if ((code & 0xff) == SQLITE_ERROR) {
+      return absl::DataLossError(ErrorStatus(code, "prepare a statement").message());
+    }
     if (code != SQLITE_OK) return ErrorStatus(code, "prepare a statement");
   }
   return statement;

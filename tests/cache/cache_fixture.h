@@ -1,6 +1,9 @@
 // What tests of the cache share: a directory that goes away, captured log lines, made-up entries.
 #pragma once
 
+#include <sys/stat.h>
+
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -83,6 +86,15 @@ inline void ExpectSame(const WinnerEntry& actual, const WinnerEntry& expected) {
   EXPECT_EQ(actual.code_key, expected.code_key);
   EXPECT_EQ(actual.evidence, expected.evidence);
   EXPECT_EQ(actual.created_unix_s, expected.created_unix_s);
+}
+
+// Without the syncs of WriteFileAtomically, which tests with thousands of files need not wait for.
+inline void WriteQuickly(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  ASSERT_TRUE(file.good()) << path;
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
 }
 
 class CacheTest : public testing::Test {

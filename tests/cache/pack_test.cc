@@ -214,7 +214,7 @@ TEST_F(PackTest, OneChangedByteIsRefusedEverywhere) {
   for (const size_t position : positions) {
     std::string bad = good;
     bad[position] = static_cast<char>(bad[position] ^ (1 + random() % 255));
-    ASSERT_TRUE(WriteFileAtomically(pack_path(), bad).ok());
+    WriteQuickly(pack_path(), bad);
     for (const bool asked : {true, false}) {
       absl::StatusOr<std::unique_ptr<Pack>> pack =
           OpenPack(asked ? std::vector<std::string>{PublicKey('a')} : std::vector<std::string>{});
@@ -232,7 +232,7 @@ TEST_F(PackTest, ATruncatedOrExtendedPackIsRefused) {
   Write();
   const std::string good = *ReadFile(pack_path(), 1 << 30);
   for (size_t length = 0; length < good.size(); length += 1 + length / 7) {
-    ASSERT_TRUE(WriteFileAtomically(pack_path(), good.substr(0, length)).ok());
+    WriteQuickly(pack_path(), good.substr(0, length));
     EXPECT_TRUE(absl::IsDataLoss(OpenPack().status())) << length;
   }
   for (const std::string& tail : {std::string(1, '\0'), std::string(8192, 'x'), good}) {
