@@ -15,6 +15,17 @@ struct Scatter {
   double degrees = 0;
 };
 
+// A copy without the visits that do not count.
+Finalist Undisturbed(const Finalist& f) {
+  double best = f.visits.front().median_ns;
+  for (const Visit& v : f.visits) best = std::min(best, v.median_ns);
+  Finalist kept{.order = f.order, .incumbent = f.incumbent, .visits = {}};
+  for (const Visit& v : f.visits) {
+    if (v.median_ns <= best * (1 + kDisturbed)) kept.visits.push_back(v);
+  }
+  return kept;
+}
+
 double MeanLog(const Finalist& f) {
   double sum = 0;
   for (const Visit& v : f.visits) sum += std::log(v.median_ns);
@@ -39,9 +50,11 @@ Scatter Pool(absl::Span<const Finalist> finalists, absl::Span<const double> mean
 
 }  // namespace
 
-Decision Decide(absl::Span<const Finalist> finalists, const DecisionRules& rules) {
-  assert(!finalists.empty());
-  const size_t count = finalists.size();
+Decision Decide(absl::Span<const Finalist> all, const DecisionRules& rules) {
+  assert(!all.empty());
+  const size_t count = all.size();
+  std::vector<Finalist> finalists;
+  for (const Finalist& f : all) finalists.push_back(Undisturbed(f));
   std::vector<double> means;
   for (const Finalist& f : finalists) means.push_back(MeanLog(f));
   const Scatter scatter = Pool(finalists, means);
@@ -66,6 +79,8 @@ Decision Decide(absl::Span<const Finalist> finalists, const DecisionRules& rules
     d.tied.push_back(d.ratio[i].low <= zone);
     if (d.ratio[i].high <= zone && finalists[i].order < finalists[winner].order) winner = i;
     d.settled &= d.ratio[i].low > 1 || d.ratio[i].high <= zone;
+    const bool lost_visits = finalists[i].visits.size() < 2 && all[i].visits.size() >= 2;
+    d.settled &= !(lost_visits && d.tied[i]);
     const double width =
         t * std::sqrt(scatter.variance / static_cast<double>(finalists[i].visits.size()));
     d.median_ns.push_back(std::exp(means[i]));

@@ -4,7 +4,9 @@
 //   finalists[d.winner]
 //
 // Rules, in this order:
-//   1. The fastest is the finalist with the smallest mean of its visits (in the logarithm).
+//   1. The fastest is the finalist with the smallest mean of its visits (in the logarithm). A visit
+//      that is slower than the finalist's best one by more than kDisturbed does not count: another
+//      tenant of the device was there, and disturbances only ever slow down.
 //   2. Whoever is *proven* within the tie zone of the fastest is its equal, and of equals the
 //      earliest in the request's order wins: so equal kernels give the same winner on every machine
 //      and every day. Whoever is not proven equal loses to the fastest, so the tie zone never costs
@@ -25,6 +27,8 @@
 namespace whet {
 
 inline constexpr double kPriorVisits = 3;
+// Twice what a clock that wanders does between two visits, half of what a tenant does.
+inline constexpr double kDisturbed = 0.045;
 
 struct Visit {
   double median_ns = 0;
@@ -53,7 +57,8 @@ struct Decision {
   // Per finalist: median of one launch and its interval.
   std::vector<double> median_ns;
   std::vector<Interval> interval_ns;
-  // Nothing that further visits could say would change the winner by more than the tie zone.
+  // Nothing that further visits could say would change the winner by more than the tie zone, and
+  // everyone who may win has two visits that count (where there were two).
   bool settled = false;
 };
 

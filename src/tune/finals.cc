@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 namespace whet {
@@ -12,6 +13,8 @@ constexpr int kErrorBlocks = 8;
 constexpr double kTelemetryEveryNs = 20e6;
 // A clock that wanders by two percent either way between two visits does not make up for this.
 constexpr double kHopeless = 0.05;
+// Nor does being alone instead of taking turns: more is a disturbance.
+constexpr double kSurprise = 0.06;
 
 // Where in `samples` the last `stretch_ns` of device time begin.
 size_t StretchBegin(absl::Span<const double> samples, double ns_per_sample_unit,
@@ -56,7 +59,7 @@ class Finals {
         if (cycle == 0 && !back) DropHopeless();
       }
       Settle();
-      if (result_.deciding.size() < 2 || result_.decision.settled) break;
+      if (result_.deciding.size() < 2 || (result_.decision.settled && !surprised_)) break;
     }
     return std::move(result_);
   }
@@ -81,20 +84,29 @@ class Finals {
     return true;
   }
 
-  // After a single visit each: whoever is far behind gets no second one.
+  // Whether `i` is behind `best` by much more than the screening said.
+  bool Surprising(size_t i, size_t best, double behind) const {
+    const double before = inputs_[i].candidate->screened_ns;
+    const double best_before = inputs_[best].candidate->screened_ns;
+    return before > 0 && best_before > 0 && behind > before / best_before * (1 + kSurprise);
+  }
+
+  // After a single visit each: whoever is far behind, as expected, gets no second one.
   void DropHopeless() {
-    double best = 0;
-    for (const FinalistResult& f : result_.finalists) {
-      if (f.visits.empty()) continue;
-      const double ns = f.visits.front().median_ns;
-      best = best == 0 ? ns : std::min(best, ns);
+    std::optional<size_t> best;
+    for (size_t i : visiting_) {
+      const std::vector<Visit>& visits = result_.finalists[i].visits;
+      if (visits.empty()) continue;
+      if (!best || visits.front().median_ns < First(*best)) best = i;
     }
+    if (!best) return;
     std::erase_if(visiting_, [&](size_t i) {
-      const FinalistResult& f = result_.finalists[i];
-      return !inputs_[i].incumbent && !f.visits.empty() &&
-             f.visits.front().median_ns > best * (1 + kHopeless);
+      if (inputs_[i].incumbent || result_.finalists[i].visits.empty()) return false;
+      const double behind = First(i) / First(*best);
+      return behind > 1 + kHopeless && !Surprising(i, *best, behind);
     });
   }
+  double First(size_t i) const { return result_.finalists[i].visits.front().median_ns; }
 
   void Settle() {
     std::vector<Finalist> deciding;
@@ -113,9 +125,14 @@ class Finals {
     }
     result_.decision = Decide(deciding, rules_.decision);
     visiting_.clear();
+    surprised_ = false;
+    const size_t fastest = result_.deciding[result_.decision.fastest];
     for (size_t d = 0; d < deciding.size(); ++d) {
       const bool out = result_.decision.ratio[d].low > 1 + rules_.decision.tie_zone;
-      if (!out || deciding[d].incumbent) visiting_.push_back(result_.deciding[d]);
+      const bool surprise =
+          out && Surprising(result_.deciding[d], fastest, result_.decision.ratio[d].low);
+      surprised_ |= surprise;
+      if (!out || surprise || deciding[d].incumbent) visiting_.push_back(result_.deciding[d]);
     }
   }
 
@@ -124,6 +141,7 @@ class Finals {
   const FinalsRules& rules_;
   const std::function<bool()>& keep_going_;
   std::vector<size_t> visiting_;
+  bool surprised_ = false;  // somebody lost more than can be believed
   FinalsResult result_;
 };
 

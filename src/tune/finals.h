@@ -5,8 +5,9 @@
 //
 // A visit soaks until its timings are flat (a GPU's clock follows the kernel and its data, and takes
 // tenths of a second to do so), then times. Cycles of visits, forth and back so that a slow drift
-// cancels, go on until the decision is settled or the cycles are used up; whoever is surely out of
-// the tie zone is visited no more.
+// cancels, go on until the decision is settled or the cycles are used up. Whoever is surely out of
+// the tie zone is visited no more, unless it lost much more than it did in the screening: then it
+// may have been disturbed for the whole of its visits, and gets another cycle.
 #pragma once
 
 #include <functional>

@@ -36,6 +36,7 @@ struct Candidate {
   LaunchGeometry geometry;
   std::unique_ptr<ArgumentPack> pack;
   double estimate_ns = 0;  // best guess of one launch so far
+  double screened_ns = 0;  // what it took when candidates took turns; 0: not screened
 };
 
 struct Batch {

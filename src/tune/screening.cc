@@ -61,6 +61,7 @@ class Screening {
     for (size_t i = 0; i < results_.size(); ++i) {
       if (!Alive(i) || results_[i].rounds_ns.empty()) continue;
       candidates_[i]->estimate_ns = Median(results_[i].rounds_ns);
+      candidates_[i]->screened_ns = candidates_[i]->estimate_ns;
       if (!leader || candidates_[i]->estimate_ns < candidates_[*leader]->estimate_ns) leader = i;
     }
     if (!leader || round < rules_.rounds) return;

@@ -43,7 +43,8 @@ struct ScreenedCandidate {
 // its median.
 Interval RoundRatio(absl::Span<const double> rounds, absl::Span<const double> leader);
 
-// One entry per candidate. Sets estimate_ns of each to the median of its rounds. `keep_going` is
+// One entry per candidate. Sets estimate_ns and screened_ns of each to the median
+// of its rounds. `keep_going` is
 // asked before each round with the rounds done; false ends screening with what is known.
 // Unavailable when the device was lost.
 absl::StatusOr<std::vector<ScreenedCandidate>> Screen(

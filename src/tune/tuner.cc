@@ -24,6 +24,8 @@ constexpr double kHopelessProbe = 4;
 constexpr double kHopelessProbeNs = 1e6;
 // In the solo heats that come before the finals when too many are left.
 constexpr double kHopelessHeat = 0.04;
+// A heat this much slower than the screening led to expect is run again.
+constexpr double kSurprisingHeat = 1.06;
 
 std::string Percent(double ratio) { return absl::StrFormat("%.1f %%", ratio * 100); }
 
@@ -56,7 +58,6 @@ class Tuning {
         scratch_(std::move(scratch)),
         watch_(device, request.stream, scratch_),
         candidates_(request.variants.size()),
-        screened_ns_(request.variants.size(), 0),
         begin_ns_(request.clock->MonotonicNanoseconds()) {
     result_.evidence.resize(request.variants.size());
     for (size_t i = 0; i < request.variants.size(); ++i) {
@@ -232,7 +233,6 @@ class Tuning {
       if (!r.rounds_ns.empty()) {
         evidence.outcome = VariantOutcome::kTimed;
         evidence.median_ns = Median(r.rounds_ns);
-        screened_ns_[static_cast<size_t>(screened[i]->index)] = evidence.median_ns;
         evidence.low_ns = MedianInterval(r.rounds_ns).low;
         evidence.high_ns = MedianInterval(r.rounds_ns).high;
         evidence.samples_ns = r.rounds_ns;
@@ -262,46 +262,62 @@ class Tuning {
     const auto places = static_cast<size_t>(std::max(1, request_.policy.finalists));
     if (alive_.size() <= places) return absl::OkStatus();
     const int64_t before = Elapsed();
-    FinalsRules rules = RulesOfFinals();
-    rules.soak = watch_.device().ClockLag();
-    rules.time = rules.soak / 4;
     std::vector<Candidate*> entered = alive_;
-    std::sort(entered.begin(), entered.end(), [](const Candidate* a, const Candidate* b) {
-      return a->estimate_ns < b->estimate_ns;
-    });
-    double best_ns = 0;
+    std::sort(entered.begin(), entered.end(), ByEstimate);
     size_t visited = 0;
     for (Candidate* c : entered) {
       if (Spent()) break;
-      FinalistResult heat;
-      absl::StatusOr<Visit> visit = SoloVisit(*c, watch_, rules, heat);
+      if (absl::Status s = Heat(*c); !s.ok()) return s;
       Report("heats", ++visited, entered.size());
-      if (absl::IsUnavailable(visit.status())) return visit.status();
-      if (!visit.ok()) {
-        Fail(*c, visit.status());
-        continue;
-      }
-      VariantEvidence& evidence = EvidenceOf(*c);
-      evidence.median_ns = visit->median_ns;
-      evidence.low_ns = Quantile(heat.samples_ns, 0.025);
-      evidence.high_ns = Quantile(heat.samples_ns, 0.975);
-      evidence.samples_ns = Thin(std::move(heat.samples_ns));
-      best_ns = best_ns == 0 ? visit->median_ns : std::min(best_ns, visit->median_ns);
     }
     if (visited == entered.size() && !alive_.empty()) {
-      std::vector<Candidate*> ranked = alive_;
-      std::sort(ranked.begin(), ranked.end(), [](const Candidate* a, const Candidate* b) {
-        return a->estimate_ns < b->estimate_ns;
-      });
-      for (size_t place = 0; place < ranked.size(); ++place) {
-        const double behind = ranked[place]->estimate_ns / best_ns - 1;
-        if (IsIncumbent(*ranked[place]) || (place < places && behind <= kHopelessHeat)) continue;
-        Drop(*ranked[place],
-             absl::StrCat(Percent(behind), " behind in the solo heats, place ", place + 1));
+      // Who lost far more than in the screening may have been disturbed all the while.
+      const Candidate* best = *std::min_element(alive_.begin(), alive_.end(), ByEstimate);
+      for (Candidate* c : std::vector<Candidate*>(alive_)) {
+        const double expected = c->screened_ns / best->screened_ns * best->estimate_ns;
+        if (c->estimate_ns <= expected * kSurprisingHeat || Spent()) continue;
+        const double first_ns = c->estimate_ns;
+        if (absl::Status s = Heat(*c); !s.ok()) return s;
+        c->estimate_ns = std::min(c->estimate_ns, first_ns);
       }
+      KeepFastest(places);
     }
     result_.screen += absl::Nanoseconds(Elapsed() - before);
     return alive_.empty() ? NoneLeft() : absl::OkStatus();
+  }
+
+  static bool ByEstimate(const Candidate* a, const Candidate* b) {
+    return a->estimate_ns < b->estimate_ns;
+  }
+
+  absl::Status Heat(Candidate& c) {
+    FinalsRules rules = RulesOfFinals();
+    rules.soak = watch_.device().ClockLag();
+    rules.time = rules.soak / 4;
+    FinalistResult heat;
+    absl::StatusOr<Visit> visit = SoloVisit(c, watch_, rules, heat);
+    if (absl::IsUnavailable(visit.status())) return visit.status();
+    if (!visit.ok()) {
+      Fail(c, visit.status());
+      return absl::OkStatus();
+    }
+    VariantEvidence& evidence = EvidenceOf(c);
+    evidence.median_ns = visit->median_ns;
+    evidence.low_ns = Quantile(heat.samples_ns, 0.025);
+    evidence.high_ns = Quantile(heat.samples_ns, 0.975);
+    evidence.samples_ns = Thin(std::move(heat.samples_ns));
+    return absl::OkStatus();
+  }
+
+  void KeepFastest(size_t places) {
+    std::vector<Candidate*> ranked = alive_;
+    std::sort(ranked.begin(), ranked.end(), ByEstimate);
+    for (size_t place = 0; place < ranked.size(); ++place) {
+      const double behind = ranked[place]->estimate_ns / ranked.front()->estimate_ns - 1;
+      if (IsIncumbent(*ranked[place]) || (place < places && behind <= kHopelessHeat)) continue;
+      Drop(*ranked[place],
+           absl::StrCat(Percent(behind), " behind in the solo heats, place ", place + 1));
+    }
   }
 
   absl::Status Finals() {
@@ -363,13 +379,12 @@ class Tuning {
     if (winner_ == nullptr) winner_ = BestSoFar();
     result_.winner = request_.variants[static_cast<size_t>(winner_->index)];
     const VariantEvidence& first = result_.evidence.front();
-    const auto won_index = static_cast<size_t>(winner_->index);
-    const VariantEvidence& won = result_.evidence[won_index];
+    const VariantEvidence& won = result_.evidence[static_cast<size_t>(winner_->index)];
     // Times of one stage only: alone and taking turns are different clocks.
     if (first.final_round && won.final_round) {
       result_.gain = first.median_ns / won.median_ns;
-    } else if (screened_ns_.front() > 0 && screened_ns_[won_index] > 0) {
-      result_.gain = screened_ns_.front() / screened_ns_[won_index];
+    } else if (candidates_.front().screened_ns > 0 && winner_->screened_ns > 0) {
+      result_.gain = candidates_.front().screened_ns / winner_->screened_ns;
     }
     for (VariantEvidence& e : result_.evidence) {
       if (e.outcome == VariantOutcome::kUntried && e.reason.empty()) {
@@ -388,7 +403,6 @@ class Tuning {
   std::vector<Candidate> candidates_;
   std::vector<Candidate*> alive_;
   std::optional<size_t> incumbent_;
-  std::vector<double> screened_ns_;  // per variant; 0: not screened
   const Candidate* winner_ = nullptr;
   const int64_t begin_ns_;
   TuningResult result_;

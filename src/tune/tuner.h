@@ -57,7 +57,7 @@ struct TuningPolicy {
   int screening_rounds = 5;
   // How much more than the tie zone a candidate must surely lose there: taking turns hides what the
   // clock does to each alone.
-  double screening_margin = 0.05;
+  double screening_margin = 0.07;
   // Before a finalist is timed; 0: until its timings are flat, at most `longest_soak`.
   absl::Duration soak = absl::ZeroDuration();
   absl::Duration longest_soak = absl::Seconds(1);
