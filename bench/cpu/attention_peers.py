@@ -120,9 +120,11 @@ def measure(operation, shape, options, peak):
     fields = fields_of(shape, options.dtype)
     flags = kernels.FEATURE_SETS[options.features]
     args = [q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0, scale]
-    variants = [{}]
+    fixed = {n: int(v) for n, v in (p.split("=") for p in options.fix.split(",") if p)}
+    variants = [fixed]
     if options.tune:
-        variants = list(operation.variants("cpu", fields, flags))
+        variants = [v for v in operation.variants("cpu", fields, flags)
+                    if all(v[n] == value for n, value in fixed.items())]
     ours = []
     for variant in variants:
         kernel = kernels.Kernel(operation, "cpu", fields, variant, options.compiler,
@@ -176,7 +178,7 @@ def measure(operation, shape, options, peak):
     print(f"    {finalist.name}", flush=True)
     if screened:
         times = sorted(screened.items(), key=lambda e: e[1])
-        default = kernels.Kernel(operation, "cpu", fields, {}, options.compiler,
+        default = kernels.Kernel(operation, "cpu", fields, fixed, options.compiler,
                                  options.features).id
         print(f"    {len(times)} variants: default {screened[default] / times[0][1]:.2f}, median "
               f"{times[len(times) // 2][1] / times[0][1]:.2f}, slowest "
@@ -193,6 +195,7 @@ def main():
     parser.add_argument("--compiler", default="clang++-22")
     parser.add_argument("--features", default="avx512")
     parser.add_argument("--tune", action="store_true", help="all variants, not only the default")
+    parser.add_argument("--fix", default="", help="parameter=value,... of every variant")
     parser.add_argument("--shapes", default="", help="indices, 0,1,...")
     parser.add_argument("--json", default="")
     options = parser.parse_args()

@@ -25,6 +25,8 @@ FEATURE_SETS = {
     "avx512": ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"],
     "avx512bf16": ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl",
                    "avx512bf16"],
+    "amx": ["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512bf16",
+            "amx-tile", "amx-bf16"],
 }
 
 

@@ -17,6 +17,7 @@ struct Scratch {
   float* keys;
   float* values;
   float* scores;
+  bool values_are_finite;  // for tiles
 };
 
 WHET_CPU_FN Scratch DivideScratch(void* shared) {
@@ -25,7 +26,7 @@ WHET_CPU_FN Scratch DivideScratch(void* shared) {
       reinterpret_cast<float*>(base + kQueryOffset), reinterpret_cast<float*>(base + kOutputOffset),
       reinterpret_cast<float*>(base + kMaxOffset),   reinterpret_cast<float*>(base + kSumOffset),
       reinterpret_cast<float*>(base + kKeyOffset),   reinterpret_cast<float*>(base + kValueOffset),
-      reinterpret_cast<float*>(base + kScoreOffset)};
+      reinterpret_cast<float*>(base + kScoreOffset), true};
 }
 
 // kR rows of the block, from `row` on, against the packed tile of `count` keys that starts at
@@ -39,20 +40,35 @@ static __attribute__((noinline)) void UpdateRows(const Scratch& scratch, int64_t
     const int64_t visible = VisibleKeys(first_position + (row + r) / kHeadsPerBlock) - tile_start;
     limits.count[r] = static_cast<int>(visible < 0 ? 0 : Smaller<int64_t>(visible, count));
   }
-  Scores<kR>(scratch.queries + row * kQueryStride, scratch.keys, limits.most(), scratch.scores);
+  const float* queries = scratch.queries + row * kQueryStride;
+  int padded = 0;
+#if TUNE_BF16_DOT == 2
+  TileScores(queries, scratch.keys, limits.most(), scratch.scores);
+  padded = static_cast<int>(RoundUp(limits.most(), kKeyStep));
+#else
+  Scores<kR>(queries, scratch.keys, limits.most(), scratch.scores);
+#endif
   float correction[kR];
   for (int r = 0; r < kR; ++r) {
     const RowState state = {scratch.tops + row + r, scratch.sums + (row + r) * kLanes};
-    correction[r] = SoftmaxRow(scratch.scores + r * kTileKv, limits.count[r], factor, state);
+    correction[r] =
+        SoftmaxRow(scratch.scores + r * kTileKv, limits.count[r], padded, factor, state);
   }
-  Outputs<kR>(scratch.scores, scratch.values, limits, correction,
-              scratch.outputs + row * kDvPadded);
+  float* outputs = scratch.outputs + row * kDvPadded;
+#if TUNE_BF16_DOT == 2
+  TileRowsOutputs(scratch.scores, scratch.values, scratch.values_are_finite, limits, correction,
+                  outputs);
+#else
+  Outputs<kR>(scratch.scores, scratch.values, limits, correction, outputs);
+#endif
 }
 
 // The rows left over when a block's rows are not a multiple of kRows, known for whole and last
 // blocks.
-constexpr int kRestOfWholeBlock = static_cast<int>(kBlockQ * kHeadsPerBlock % kRows);
-constexpr int kRestOfLastBlock = static_cast<int>(kSeqQ % kBlockQ * kHeadsPerBlock % kRows);
+// Tiles always take kRows, and nobody looks at what the rows behind the last hold.
+constexpr int kRestOfWholeBlock = kTiles ? 0 : static_cast<int>(kBlockQ * kHeadsPerBlock % kRows);
+constexpr int kRestOfLastBlock =
+    kTiles ? 0 : static_cast<int>(kSeqQ % kBlockQ * kHeadsPerBlock % kRows);
 
 WHET_CPU_FN void UpdateRest(int rest, const Scratch& scratch, int64_t row, int64_t first_position,
                             int64_t tile_start, int count, float factor) {
@@ -118,23 +134,31 @@ extern "C" void WHET_ENTRY(const WhetCpuBlock* block, void* const* args) {
   const float sign = scale < 0.0f ? -1.0f : 1.0f;
   const float factor = scale * sign * 1.4426950408889634f;
 
-  const Scratch scratch = DivideScratch(block->shared);
+  Scratch scratch = DivideScratch(block->shared);
   const int64_t positions = Smaller(kBlockQ, kSeqQ - first_position);
   const int64_t rows = positions * kHeadsPerBlock;
+  const int64_t worked_rows = kTiles ? RoundUp(rows, kRows) : rows;
+#if TUNE_BF16_DOT == 2
+  AcquireTiles();
+#endif
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t position = first_position + row / kHeadsPerBlock;
     PackQueryRow(q + row % kHeadsPerBlock * SHAPE_Q_STRIDE_H + position * SHAPE_Q_STRIDE_S, sign,
                  scratch.queries + row * kQueryStride);
-    scratch.tops[row] = -__builtin_inff();
   }
-  __builtin_memset(scratch.sums, 0, static_cast<uint64_t>(rows) * kLanes * sizeof(float));
-  __builtin_memset(scratch.outputs, 0, static_cast<uint64_t>(rows) * kDvPadded * sizeof(float));
+  for (int64_t row = 0; row < worked_rows; ++row) scratch.tops[row] = -__builtin_inff();
+  __builtin_memset(scratch.sums, 0, static_cast<uint64_t>(worked_rows) * kLanes * sizeof(float));
+  __builtin_memset(scratch.outputs, 0,
+                   static_cast<uint64_t>(worked_rows) * kDvPadded * sizeof(float));
 
   const int64_t end = VisibleKeys(first_position + positions - 1);
   for (int64_t start = 0; start < end; start += kTileKv) {
     const int count = static_cast<int>(Smaller<int64_t>(kTileKv, end - start));
     PackKeys(k + start * SHAPE_K_STRIDE_S, count, scratch.keys);
     PackValues(v + start * SHAPE_V_STRIDE_S, count, scratch.values);
+#if TUNE_BF16_DOT == 2
+    scratch.values_are_finite = !kCausal || ValuesAreFinite(scratch.values, count);
+#endif
     // The first position that sees the tile's first key.
     const int64_t seeing = kCausal ? start + kSeqQ - kSeqKv - first_position : 0;
     int64_t row = seeing <= 0 ? 0 : seeing * kHeadsPerBlock / kRows * kRows;
@@ -143,7 +167,7 @@ extern "C" void WHET_ENTRY(const WhetCpuBlock* block, void* const* args) {
     const int64_t next_end = Smaller<int64_t>(next + kTileKv, end);
     const int64_t steps = (rows - row + kRows - 1) / kRows;
     const int64_t share = (next_end - next + steps - 1) / steps;
-    for (; row + kRows <= rows; row += kRows) {
+    for (; row + kRows <= worked_rows; row += kRows) {
       const int64_t keys = Smaller(share, next_end - next);
       PrefetchRows<kDqk>(k + next * SHAPE_K_STRIDE_S, SHAPE_K_STRIDE_S, keys);
       PrefetchRows<kDv>(v + next * SHAPE_V_STRIDE_S, SHAPE_V_STRIDE_S, keys);
@@ -155,6 +179,9 @@ extern "C" void WHET_ENTRY(const WhetCpuBlock* block, void* const* args) {
     }
   }
 
+#if TUNE_BF16_DOT == 2
+  ReleaseTiles();
+#endif
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t h = row % kHeadsPerBlock;
     const int64_t position = first_position + row / kHeadsPerBlock;

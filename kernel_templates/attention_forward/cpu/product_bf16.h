@@ -9,11 +9,11 @@
 #include "common/cpu_convert.h"
 #include "common/cpu_transpose.h"
 
-static_assert(SHAPE_DTYPE == WHET_BF16, "bf16_dot is for bf16 tensors");
+static_assert(SHAPE_DTYPE == WHET_BF16, "bf16_dot needs bf16 tensors");
 
 // Elements that one 32-bit word of a packed factor holds.
 constexpr int kPerWord = 2;
-constexpr int kQueryStride = (kDqk + 1) / 2;
+constexpr int kQueryStride = kTiles ? kDqkWords : (kDqk + 1) / 2;
 
 WHET_CPU_FN VecF MultiplyAdd(VecF a, VecF b, VecF c) {
   return (VecF)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
@@ -72,12 +72,15 @@ WHET_CPU_FN void PackValues(const Element* v, int count, float* out) {
         panel + 1 < ValuePanels::kCount ? ValuePanels::kWidth : ValuePanels::kLastWidth;
     const int column = panel * ValuePanels::kWidth * kLanes;
     float* panel_out = out + int64_t{column} * (kTileKv / 2);
-    for (int j = 0; j < count; j += 2) {
+    // Tiles multiply whole steps of keys, with weights of 0 behind the last key.
+    const int padded = static_cast<int>(RoundUp(count, kTiles ? kKeyStep : 2));
+    for (int j = 0; j < padded; j += 2) {
       const Element* row = v + j * int64_t{SHAPE_V_STRIDE_S} + column;
       float* to = panel_out + int64_t{j} / 2 * width * kLanes;
       for (int i = 0; i < width; ++i) {
         const int left = kDv - column - i * kLanes;
-        VecU pairs = LowHalves(row + i * kLanes, left);
+        VecU pairs = {};
+        if (j < count) pairs = LowHalves(row + i * kLanes, left);
         if (j + 1 < count) {
           pairs |= (VecU)LoadFirstAsF32(row + SHAPE_V_STRIDE_S + i * kLanes, left);
         }

@@ -18,6 +18,9 @@
 #else
 #include "attention_forward/cpu/product_f32.h"
 #endif
+#if TUNE_BF16_DOT == 2
+#include "attention_forward/cpu/products_amx.h"
+#endif
 
 template <int kR, int kVectors>
 WHET_CPU_FN void ScorePanel(const float* q, const float* keys, float* scores) {

@@ -31,15 +31,21 @@ constexpr T Smaller(T a, T b) {
 
 constexpr int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
+// Which instructions multiply: see cpu.json.
+constexpr bool kTiles = TUNE_BF16_DOT == 2;
+// Keys that the products take at a time.
+constexpr int kKeyStep = kTiles ? 32 : kLanes;
+
 constexpr int64_t kBlockQ = Smaller<int64_t>(TUNE_BLOCK_Q, kSeqQ > 0 ? kSeqQ : 1);
 constexpr int kTileKv =
-    static_cast<int>(Smaller<int64_t>(TUNE_BLOCK_KV, RoundUp(kSeqKv > 0 ? kSeqKv : 1, kLanes)));
-static_assert(kTileKv % kLanes == 0, "block_kv must be a multiple of the vector length");
+    static_cast<int>(Smaller<int64_t>(TUNE_BLOCK_KV, RoundUp(kSeqKv > 0 ? kSeqKv : 1, kKeyStep)));
+static_assert(kTileKv % kKeyStep == 0, "block_kv must be a multiple of the keys taken at a time");
 
 // Rows that the inner loops hold in registers, and the most vectors of columns that fit beside
-// them: rows * vectors accumulators, one row of the other factor, one broadcast element.
-constexpr int kRows = TUNE_ROWS;
-constexpr int kMaxVectors = (kVectorRegisters - 1) / (kRows + 1);
+// them: rows * vectors accumulators, one row of the other factor, one broadcast element. Of the 8 tile
+// registers, 2 x 2 accumulate products of 2 and 2.
+constexpr int kRows = kTiles ? 32 : TUNE_ROWS;
+constexpr int kMaxVectors = kTiles ? 2 : (kVectorRegisters - 1) / (kRows + 1);
 static_assert(kMaxVectors >= 1, "rows needs more vector registers than the target has");
 
 // Columns in panels of equal width, at most kMaxVectors vectors each; only the last may be
@@ -66,12 +72,13 @@ WHET_CPU_FN int64_t VisibleKeys(int64_t position) {
 
 constexpr int64_t kBlockRows = RoundUp(kBlockQ * kHeadsPerBlock, kRows);
 
-// Scratch, in bytes. 4 bytes per element of q, k and v hold either an f32 or a pair of bf16.
-constexpr int64_t kQueryBytes = RoundUp(kBlockRows * kDqk * 4, 64);
+// Scratch, in bytes. A word of q, k and v holds an f32 or a pair of bf16 (which then need half the words).
+constexpr int kDqkWords = kTiles ? static_cast<int>(RoundUp(kDqk, 32) / 2) : kDqk;
+constexpr int64_t kQueryBytes = RoundUp(kBlockRows * kDqkWords * 4, 64);
 constexpr int64_t kOutputBytes = kBlockRows * kDvPadded * 4;
 constexpr int64_t kMaxBytes = RoundUp(kBlockRows * 4, 64);
 constexpr int64_t kSumBytes = kBlockRows * kLanes * 4;
-constexpr int64_t kKeyBytes = RoundUp(int64_t{kTileKv} * kDqk * 4, 64);
+constexpr int64_t kKeyBytes = RoundUp(int64_t{kTileKv} * kDqkWords * 4, 64);
 constexpr int64_t kValueBytes = int64_t{kTileKv} * kDvPadded * 4;
 constexpr int64_t kScoreBytes = RoundUp(int64_t{kRows} * kTileKv * 4, 64);
 

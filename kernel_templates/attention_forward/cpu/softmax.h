@@ -16,10 +16,10 @@ struct RowState {
 
 WHET_CPU_FN VecF MinusInfinity() { return Broadcast(-__builtin_inff()); }
 
-// Turns the first `count` scores of a row into weights 2^(score * factor - top), and returns what
-// the sums made with the old top are to be multiplied with. Scores behind `count` may hold
-// anything. A NaN makes the row's sum NaN, and with it the row's output.
-WHET_CPU_FN float SoftmaxRow(float* scores, int count, float factor, RowState state) {
+// Turns the first `count` scores of a row into weights 2^(score * factor - top), and returns what the
+// sums made with the old top are to be multiplied with. Weights of 0 follow up to `padded`. Scores
+// behind `count` may hold anything. A NaN makes the row's sum NaN, and with it the row's output.
+WHET_CPU_FN float SoftmaxRow(float* scores, int count, int padded, float factor, RowState state) {
   const int whole = count / kLanes;
   const int rest = count % kLanes;
   VecF largest = MinusInfinity();
@@ -55,6 +55,9 @@ WHET_CPU_FN float SoftmaxRow(float* scores, int count, float factor, RowState st
         KeepFirst(Exp2(FusedMultiplyAdd(last, scale, minus_base)), rest, ZeroVec());
     sum = sum + weights;
     StoreWeights(scores, whole, weights);
+  }
+  for (int v = (count + kLanes - 1) / kLanes; v < padded / kLanes; ++v) {
+    StoreWeights(scores, v, ZeroVec());
   }
   const VecF correction = Exp2(Broadcast(old_top - base));
   StoreVec(state.sum, FusedMultiplyAdd(LoadVec(state.sum), correction, sum));
