@@ -25,7 +25,6 @@ constexpr int kRows = 32;
 constexpr int kBlockRows = kRows * kWaves;
 constexpr int kKeys = 32;
 constexpr int kStages = 3;
-constexpr int kLead = TUNE_LEAD;
 // A row's reference moves when its maximum has outgrown it by 2^kLazyBits: P and the sums are floating-point numbers, so it need not
 // be near.
 constexpr float kLazyBits = 16.0f;
@@ -52,6 +51,9 @@ constexpr int kScoreSlots = kDepth;
 constexpr int kOutputSlots = 2 * kColumns;
 constexpr int kSlots = kScoreSlots + kOutputSlots;
 constexpr int kHalfOutput = kScoreSlots + kColumns;
+// The first reads of the next step's K wait for the barrier before the second half of the output, and there are only so many to read.
+constexpr int smallest(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+constexpr int kLead = smallest(TUNE_LEAD, kScoreSlots, kSlots - kHalfOutput);
 constexpr int kPairs = 8;  // pairs of scores of a lane
 constexpr int kFours = 4;
 

@@ -1,6 +1,6 @@
 // BF16 attention forward for CDNA4 (gfx950).
 //
-// A block computes kWaves x kRows query rows of one head; each wave owns kRows = 32 * kQueryTiles of them. Scores are computed transposed,
+// A block computes kWaves x kRows query rows of one head; each wave owns 32 of them. Scores are computed transposed,
 // S^T = K Q^T, so that a lane owns one query row: row maxima and sums are sums over registers and one exchange between lane halves,
 // and P feeds O^T += V^T P^T from the registers it was computed in, because the order of keys in a product is free as long as V's rows
 // are read in the same order (16 g + 4 h + 0..3, then 16 g + 8 + 4 h + 0..3).
@@ -25,13 +25,11 @@ using whet::Int64;
 using whet::Uint2;
 using whet::Uint4;
 
-constexpr int kQueryTiles = TUNE_QUERY_TILES;
 constexpr int kWaves = LAUNCH_BLOCK_X / 64;
-constexpr int kRows = 32 * kQueryTiles;
+constexpr int kRows = 32;
 constexpr int kBlockRows = kRows * kWaves;
 constexpr int kKeys = 64;
 constexpr int kStages = 3;
-constexpr int kLead = TUNE_LEAD;
 constexpr float kLazyBits = 16.0f;
 
 constexpr int kDqk = SHAPE_DQK;
@@ -74,12 +72,15 @@ static_assert(kSharedBytes <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel f
 
 constexpr int kDepth = (kDqk + 15) / 16;      // matrix instructions along the head dimension
 constexpr int kColumns = (kDv + 31) / 32;     // 32-wide column blocks of O
-constexpr int kScoreSlots = 2 * kDepth * kQueryTiles;
-constexpr int kOutputSlots = 4 * kColumns * kQueryTiles;
+constexpr int kScoreSlots = 2 * kDepth;
+constexpr int kOutputSlots = 4 * kColumns;
 constexpr int kSlots = kScoreSlots + kOutputSlots;
-constexpr int kPairs = 16 * kQueryTiles;      // pairs of scores of a lane
-constexpr int kFours = 8 * kQueryTiles;
+constexpr int kPairs = 16;  // pairs of scores of a lane
+constexpr int kFours = 8;
 constexpr int kHalfOutput = kScoreSlots + kOutputSlots / 2;
+// The first reads of the next step's K wait for the barrier before the second half of the output, and there are only so many to read.
+constexpr int smallest(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+constexpr int kLead = smallest(TUNE_LEAD, kScoreSlots, kSlots - kHalfOutput);
 
 constexpr int kKeyLoads = kKeyPanel.lines() / kWaves;
 constexpr int kKeyLoads2 = kHasKeyPanel2 ? kKeyPanel2.lines() / kWaves : 0;
@@ -93,10 +94,9 @@ constexpr unsigned kNowhere = 0x80000000u;
 constexpr bool kClear = kSeqKv % (2 * kKeys) != 0 || kDqk % 64 != 0 || kDv % 64 != 0 || kDv == 0;
 
 struct Problem {
-  float scale;       // of the logits, in powers of two; positive
-  int first_row;     // of this wave
-  int lane_row;      // of this lane in its first query tile
-  int half;          // lane / 32
+  float scale;  // of the logits, in powers of two; positive
+  int lane_row;
+  int half;  // lane / 32
 };
 
 // Loads one panel's rows [key0, key0 + 64) to LDS, this wave's share of the lines.
@@ -142,15 +142,22 @@ struct Loader {
   }
 };
 
-// Fragments as the matrix instructions take them, read from a tile in LDS; `at` is the lane's place in the tile.
-WHET_DEVICE Bf16x8 read_keys(const WHET_LDS(char) * at, int block, int depth) {
-  const int offset = depth < 8 ? kKeyPanel.row_at(32 * block) + 32 * depth : kKeyPanel.bytes() + kKeyPanel2.row_at(32 * block) + 32 * (depth - 8);
-  return *(const WHET_LDS(Bf16x8)*)(at + offset);
+// This lane's places in a tile: of its rows in the panels of K, and of what it supplies to transposed reads of V.
+struct Places {
+  const WHET_LDS(char) * keys;
+  const WHET_LDS(char) * keys2;
+  WHET_LDS(char) * values;
+};
+
+// Fragments as the matrix instructions take them, read from the tile that lies `offset` bytes behind the first.
+WHET_DEVICE Bf16x8 read_keys(const Places& at, int offset, int block, int depth) {
+  if (depth < 8) return *(const WHET_LDS(Bf16x8)*)(at.keys + offset + kKeyPanel.row_at(32 * block) + 32 * depth);
+  return *(const WHET_LDS(Bf16x8)*)(at.keys2 + offset + kKeyPanel2.row_at(32 * block) + 32 * (depth - 8));
 }
 
-WHET_DEVICE Bf16x8 read_values(WHET_LDS(char) * at, int group, int column) {
-  WHET_LDS(char)* const first = at + kValuePanel.row_at(16 * group) + 64 * column;
-  WHET_LDS(char)* const second = at + kValuePanel.row_at(16 * group + 8) + 64 * column;
+WHET_DEVICE Bf16x8 read_values(const Places& at, int offset, int group, int column) {
+  WHET_LDS(char)* const first = at.values + offset + kValuePanel.row_at(16 * group) + 64 * column;
+  WHET_LDS(char)* const second = at.values + offset + kValuePanel.row_at(16 * group + 8) + 64 * column;
   const whet::Short4 low = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)first);
   const whet::Short4 high = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)second);
   return __builtin_bit_cast(Bf16x8, __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -170,89 +177,72 @@ WHET_DEVICE float sum_over_halves(float x) {
 }
 
 struct Scores {
-  Float16 block[kQueryTiles][2];  // 32 keys each
+  Float16 block[2];  // 32 keys each
 };
 
 // What a wave keeps from step to step.
 struct Rows {
-  Bf16x8 query[kQueryTiles][kDepth];
-  Float16 output[kQueryTiles][kColumns];
-  Float2 total[kQueryTiles];     // sums of the even and the odd scores
-  float reference[kQueryTiles];  // what the exponents are relative to, in powers of two; finite
-  float bound[kQueryTiles];      // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
-  float top[kQueryTiles];        // this lane's maximum of the tile at hand, unscaled
-  Bf16x8 ahead[kLead];           // the first fragments of K of the next step
+  Bf16x8 query[kDepth];
+  Float16 output[kColumns];
+  Float2 total;     // sums of the even and the odd scores
+  float reference;  // what the exponents are relative to, in powers of two; finite
+  float bound;      // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
+  float top;        // this lane's maximum of the tile at hand, unscaled
+  Bf16x8 ahead[kLead];  // the first fragments of K of the next step
 };
 
 // Hides the keys of a tile that a row may not see.
 WHET_DEVICE void mask(Scores& s, const Problem& p, Int64 key0) {
+  // Key j is visible to row i when j <= i + Skv - Sq, and when it exists.
+  Int64 last = SHAPE_CAUSAL ? p.lane_row + kSeqKv - kSeqQ : kSeqKv - 1;
+  if (last > kSeqKv - 1) last = kSeqKv - 1;
+  const Int64 distance = last - key0 - 4 * p.half;
+  const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
   WHET_UNROLL
-  for (int q = 0; q < kQueryTiles; ++q) {
-    // Key j is visible to row i when j <= i + Skv - Sq, and when it exists.
-    const Int64 row = p.lane_row + 32 * q;
-    Int64 last = SHAPE_CAUSAL ? row + kSeqKv - kSeqQ : kSeqKv - 1;
-    if (last > kSeqKv - 1) last = kSeqKv - 1;
-    Int64 distance = last - key0 - 4 * p.half;
-    const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
+  for (int b = 0; b < 2; ++b) {
     WHET_UNROLL
-    for (int b = 0; b < 2; ++b) {
-      WHET_UNROLL
-      for (int r = 0; r < 16; ++r) {
-        const int key = 32 * b + 8 * (r / 4) + r % 4;
-        s.block[q][b][r] = key <= relative ? s.block[q][b][r] : whet::negative_infinity();
-      }
+    for (int r = 0; r < 16; ++r) {
+      s.block[b][r] = 32 * b + 8 * (r / 4) + r % 4 <= relative ? s.block[b][r] : whet::negative_infinity();
     }
   }
 }
 
 // Four scores join the maximum.
 WHET_DEVICE void max_four(Rows& w, const Scores& s, int four) {
-  const int q = four / 8, b = four / 4 % 2, r = four % 4 * 4;
-  const Float16& x = s.block[q][b];
-  w.top[q] = whet::max5(x[r], x[r + 1], x[r + 2], x[r + 3], four % 8 == 0 ? x[r] : w.top[q]);
+  const int r = four % 4 * 4;
+  const Float16& x = s.block[four / 4];
+  w.top = whet::max5(x[r], x[r + 1], x[r + 2], x[r + 3], four == 0 ? x[r] : w.top);
 }
 
 // Moves the reference of rows whose maximum has outgrown it, and everything that is relative to it.
 WHET_DEVICE void move_references(Rows& w, const Problem& p) {
-  float top[kQueryTiles];
-  bool outgrown = false;
-  WHET_UNROLL
-  for (int q = 0; q < kQueryTiles; ++q) {
-    top[q] = max_over_halves(w.top[q]) * p.scale;
-    outgrown |= top[q] > w.bound[q];
-  }
-  const unsigned long long moving = whet::ballot(outgrown);
-  float shrink[kQueryTiles] = {};
+  const float top = max_over_halves(w.top) * p.scale;
+  const unsigned long long moving = whet::ballot(top > w.bound);
+  float shrink = 0.0f;
   if (__builtin_expect(moving != 0, 0)) {
-    WHET_UNROLL
-    for (int q = 0; q < kQueryTiles; ++q) {
-      const bool first = w.bound[q] == whet::negative_infinity();
-      const float grown = first ? top[q] : whet::max_float(w.reference[q], top[q]);
-      const bool none = grown == whet::negative_infinity();
-      const float reference = none ? 0.0f : grown;
-      // Before the first visible key there is nothing to shrink: sums and outputs are zero.
-      shrink[q] = first ? 0.0f : whet::exp2_fast(w.reference[q] - reference);
-      w.reference[q] = reference;
-      w.bound[q] = none ? grown : reference + kLazyBits;
-      w.total[q] *= shrink[q];
-    }
+    const bool first = w.bound == whet::negative_infinity();
+    const float grown = first ? top : whet::max_float(w.reference, top);
+    const bool none = grown == whet::negative_infinity();
+    const float reference = none ? 0.0f : grown;
+    // Before the first visible key there is nothing to shrink: sums and outputs are zero.
+    shrink = first ? 0.0f : whet::exp2_fast(w.reference - reference);
+    w.reference = reference;
+    w.bound = none ? grown : reference + kLazyBits;
+    w.total *= shrink;
   }
   WHET_UNROLL
-  for (int q = 0; q < kQueryTiles; ++q) {
-    WHET_UNROLL
-    for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[q][c], shrink[q], moving);
-  }
+  for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[c], shrink, moving);
 }
 
 // A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded.
 WHET_DEVICE unsigned exponentiate(Rows& w, const Scores& s, float scale, int pair) {
-  const int q = pair / 16, b = pair / 8 % 2, r = pair % 8 * 2;
-  const Float2 score = {s.block[q][b][r], s.block[q][b][r + 1]};
+  const int b = pair / 8, r = pair % 8 * 2;
+  const Float2 score = {s.block[b][r], s.block[b][r + 1]};
   const Float2 scale2 = {scale, scale};
-  const Float2 reference = {w.reference[q], w.reference[q]};
+  const Float2 reference = {w.reference, w.reference};
   const Float2 exponent = score * scale2 - reference;
   const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
-  w.total[q] += p;
+  w.total += p;
   return __builtin_bit_cast(unsigned, __builtin_convertvector(p, whet::Bf16x2));
 }
 
@@ -266,33 +256,28 @@ constexpr int pairs_due(int slot) {
   return slot >= kScoreSlots && even < kPairs / 2 ? kPairs / 2 : even;
 }
 
-// The order in which they are due: the first 32 keys of every query tile, then the others.
-constexpr int pair_in_order(int i) { return i / (8 * kQueryTiles) * 8 + i % (8 * kQueryTiles) / 8 * 16 + i % 8; }
-
 // The fragment of P for 16 keys.
-WHET_DEVICE Bf16x8 probabilities(const unsigned (&p)[kPairs], int q, int group) {
-  const Uint4 four = {p[16 * q + 4 * group], p[16 * q + 4 * group + 1], p[16 * q + 4 * group + 2], p[16 * q + 4 * group + 3]};
+WHET_DEVICE Bf16x8 probabilities(const unsigned (&p)[kPairs], int group) {
+  const Uint4 four = {p[4 * group], p[4 * group + 1], p[4 * group + 2], p[4 * group + 3]};
   return __builtin_bit_cast(Bf16x8, four);
 }
 
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
 // once nobody reads the tile of K any more and half of V's reads are done.
 template <bool kHasNext, bool kMaskNext, class Middle>
-WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& problem, Int64 next_key0, const WHET_LDS(char) * keys,
-                      WHET_LDS(char) * values, const WHET_LDS(char) * keys_after, Middle middle) {
+WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& problem, Int64 next_key0, const Places& at, int key_offset,
+                      int key_offset_after, int value_offset, Middle middle) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
   unsigned p[kPairs];
-  // Fragments, one per kQueryTiles slots: those of K, those of V, then the first of the next step's K.
-  constexpr int kFragments = kSlots / kQueryTiles;
-  constexpr int kScoreFragments = kScoreSlots / kQueryTiles;
-  Bf16x8 fragment[kFragments + kLead];
+  // One fragment per slot: those of K, those of V, then the first of the next step's K.
+  Bf16x8 fragment[kSlots + kLead];
   const auto read = [&](int f) __attribute__((always_inline)) {
-    if (f < kScoreFragments) {
-      fragment[f] = read_keys(keys, f / kDepth, f % kDepth);
-    } else if (f < kFragments) {
-      fragment[f] = read_values(values, (f - kScoreFragments) / kColumns, (f - kScoreFragments) % kColumns);
+    if (f < kScoreSlots) {
+      fragment[f] = read_keys(at, key_offset, f / kDepth, f % kDepth);
+    } else if (f < kSlots) {
+      fragment[f] = read_values(at, value_offset, (f - kScoreSlots) / kColumns, (f - kScoreSlots) % kColumns);
     } else if (kHasNext) {
-      fragment[f] = read_keys(keys_after, (f - kFragments) / kDepth, (f - kFragments) % kDepth);
+      fragment[f] = read_keys(at, key_offset_after, (f - kSlots) / kDepth, (f - kSlots) % kDepth);
     }
   };
   WHET_UNROLL
@@ -300,32 +285,30 @@ WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& p
     if (kHasNext) {
       fragment[f] = w.ahead[f];
     } else {
-      read(kScoreFragments + f);
+      read(kScoreSlots + f);
     }
   }
   whet::for_each<kFirst, kSlots>([&](auto constant) __attribute__((always_inline)) {
     constexpr int slot = decltype(constant)::kValue;
-    constexpr int f = slot / kQueryTiles;
-    constexpr int q = slot % kQueryTiles;
     if constexpr (slot == kHalfOutput) middle();
-    if constexpr (q == 0 && (slot >= kHalfOutput || f + kLead < kFragments)) read(f + kLead);
+    if constexpr (slot >= kHalfOutput || slot + kLead < kSlots) read(slot + kLead);
     const auto exponentials = [&]() __attribute__((always_inline)) {
       whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](auto number) __attribute__((always_inline)) {
-        constexpr int pair = pair_in_order(decltype(number)::kValue);
+        constexpr int pair = decltype(number)::kValue;
         p[pair] = exponentiate(w, now, problem.scale, pair);
         WHET_PIN(p[pair]);
       });
     };
     if constexpr (slot < kScoreSlots) {
-      constexpr int block = f / kDepth, depth = f % kDepth;
+      constexpr int block = slot / kDepth, depth = slot % kDepth;
       const Float16 zero = {};
-      next.block[q][block] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[f], w.query[q][depth], depth == 0 ? zero : next.block[q][block], 0, 0, 0);
-      WHET_PIN(next.block[q][block]);
+      next.block[block] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[slot], w.query[depth], depth == 0 ? zero : next.block[block], 0, 0, 0);
+      WHET_PIN(next.block[block]);
       exponentials();
     } else {
-      constexpr int group = (f - kScoreFragments) / kColumns, column = (f - kScoreFragments) % kColumns;
+      constexpr int group = (slot - kScoreSlots) / kColumns, column = (slot - kScoreSlots) % kColumns;
       exponentials();
-      w.output[q][column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[f], probabilities(p, q, group), w.output[q][column], 0, 0, 0);
+      w.output[column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[slot], probabilities(p, group), w.output[column], 0, 0, 0);
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
         constexpr int rest = kSlots - kHalfOutput;
         whet::for_each<(slot - kHalfOutput) * kFours / rest, (slot + 1 - kHalfOutput) * kFours / rest>(
@@ -336,7 +319,7 @@ WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& p
   });
   if (kHasNext) {
     WHET_UNROLL
-    for (int f = 0; f < kLead; ++f) w.ahead[f] = fragment[kFragments + f];
+    for (int f = 0; f < kLead; ++f) w.ahead[f] = fragment[kSlots + f];
     if (kMaskNext) {
       mask(next, problem, next_key0);
       WHET_UNROLL
@@ -382,9 +365,8 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
   const bool negative = scale < 0.0f;
   const float magnitude = negative ? -scale : scale;
   problem.scale = (magnitude > 1e-30f ? magnitude : 1e-30f) * 1.44269504088896340736f;
-  problem.first_row = static_cast<int>(row_block * kBlockRows) + wave * kRows;
   problem.half = lane / 32;
-  problem.lane_row = problem.first_row + lane % 32;
+  problem.lane_row = static_cast<int>(row_block * kBlockRows) + wave * kRows + lane % 32;
 
   // Tiles, an even number: what a block computes beyond its last key is hidden.
   Int64 key_end = kSeqKv;
@@ -402,14 +384,11 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
   const int clear_tiles = static_cast<int>(clear_keys / kKeys);
 
   Rows w;
+  w.total = Float2{0.0f, 0.0f};
+  w.reference = 0.0f;
+  w.bound = whet::negative_infinity();
   WHET_UNROLL
-  for (int t = 0; t < kQueryTiles; ++t) {
-    w.total[t] = Float2{0.0f, 0.0f};
-    w.reference[t] = 0.0f;
-    w.bound[t] = whet::negative_infinity();
-    WHET_UNROLL
-    for (int c = 0; c < kColumns; ++c) w.output[t][c] = Float16{};
-  }
+  for (int c = 0; c < kColumns; ++c) w.output[c] = Float16{};
 
   if (tiles > 0) {
     Loader loader;
@@ -435,25 +414,22 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     loader.load_keys(2, 2);
 
     const unsigned sign = negative ? 0x80008000u : 0u;
+    // Rows past the end repeat the last one; they are not stored.
+    const Int64 row = problem.lane_row < kSeqQ ? problem.lane_row : kSeqQ - 1;
+    const unsigned short* const from = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
     WHET_UNROLL
-    for (int t = 0; t < kQueryTiles; ++t) {
-      // Rows past the end repeat the last one; they are not stored.
-      const Int64 row = problem.lane_row + 32 * t < kSeqQ ? problem.lane_row + 32 * t : kSeqQ - 1;
-      const unsigned short* const from = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
-      WHET_UNROLL
-      for (int d = 0; d < kDepth; ++d) {
-        const int column = 16 * d + 8 * problem.half;
-        Uint4 four = {};
-        if (column < kDqk) four = *reinterpret_cast<const Uint4*>(from + column);
-        w.query[t][d] = __builtin_bit_cast(Bf16x8, four ^ sign);
-      }
+    for (int d = 0; d < kDepth; ++d) {
+      const int column = 16 * d + 8 * problem.half;
+      Uint4 four = {};
+      if (column < kDqk) four = *reinterpret_cast<const Uint4*>(from + column);
+      w.query[d] = __builtin_bit_cast(Bf16x8, four ^ sign);
     }
 
-    // This lane's place in a tile of K (row c, k = 8 h) and of V (see read_values: row 4 h + (lane % 16) / 4, 4 columns from 16 (c / 16)
-    // + 4 (lane % 4)).
-    const WHET_LDS(char)* const lane_keys = lds + kKeyPanel.row_at(lane % 32) + 16 * problem.half;
-    WHET_LDS(char)* const lane_values =
-        lds + kValuesAt + kValuePanel.row_at(4 * problem.half + lane % 16 / 4) + 32 * (lane / 16 % 2) + 8 * (lane % 4);
+    // K: row c, k = 8 h; V, see read_values: row 4 h + (lane % 16) / 4, four columns from 16 (c / 16) + 4 (lane % 4).
+    Places at;
+    at.keys = lds + kKeyPanel.row_at(lane % 32) + 16 * problem.half;
+    at.keys2 = lds + kKeyPanel.bytes() + kKeyPanel2.row_at(lane % 32) + 16 * problem.half;
+    at.values = lds + kValuesAt + kValuePanel.row_at(4 * problem.half + lane % 16 / 4) + 32 * (lane / 16 % 2) + 8 * (lane % 4);
 
     Scores even, odd;
     whet::wait_memory<0>();
@@ -462,13 +438,9 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     for (int b = 0; b < 2; ++b) {
       WHET_UNROLL
       for (int d = 0; d < kDepth; ++d) {
-        const Bf16x8 fragment = read_keys(lane_keys, b, d);
-        WHET_UNROLL
-        for (int t = 0; t < kQueryTiles; ++t) {
-          const Float16 zero = {};
-          even.block[t][b] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment, w.query[t][d], d == 0 ? zero : even.block[t][b], 0, 0, 0);
-          WHET_PIN(even.block[t][b]);
-        }
+        const Float16 zero = {};
+        even.block[b] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(read_keys(at, 0, b, d), w.query[d], d == 0 ? zero : even.block[b], 0, 0, 0);
+        WHET_PIN(even.block[b]);
         whet::schedule_fence();
       }
     }
@@ -477,7 +449,7 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     for (int i = 0; i < kFours; ++i) max_four(w, even, i);
     move_references(w, problem);
     WHET_UNROLL
-    for (int f = 0; f < kLead; ++f) w.ahead[f] = read_keys(lane_keys + kKeyBytes, f / kDepth, f % kDepth);
+    for (int f = 0; f < kLead; ++f) w.ahead[f] = read_keys(at, kKeyBytes, f / kDepth, f % kDepth);
     // Everyone has read K(0), so K(3) may take its place.
     whet::wait_lds();
     whet::meet();
@@ -498,8 +470,8 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
         loader.load_values(tile + 2, next_stage(value_after));
         loader.load_keys(tile + 4, key_stage);
       };
-      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, lane_keys + key_stage * kKeyBytes,
-                                                                  lane_values + value_stage * kValueBytes, lane_keys + key_after * kKeyBytes, middle);
+      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
+                                                                  key_after * kKeyBytes, value_stage * kValueBytes, middle);
       key_stage = key_after;
       value_stage = value_after;
       ++tile;
@@ -517,35 +489,32 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     whet::wait_memory<0>();
   }
 
+  const Int64 row = problem.lane_row;
+  const float total = sum_over_halves(w.total[0] + w.total[1]);
+  const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+  unsigned short* const to = o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
-  for (int t = 0; t < kQueryTiles; ++t) {
-    const Int64 row = problem.lane_row + 32 * t;
-    const float total = sum_over_halves(w.total[t][0] + w.total[t][1]);
-    const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-    unsigned short* const to = o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
+  for (int c = 0; c < kColumns; ++c) {
     WHET_UNROLL
-    for (int c = 0; c < kColumns; ++c) {
+    for (int r = 0; r < 16; r += 8) {
+      // A lane holds columns 8 g + 4 h + 0..3 of two neighbouring g; swapped between the halves, it has all eight of one.
+      Uint2 first, second;
       WHET_UNROLL
-      for (int r = 0; r < 16; r += 8) {
-        // A lane holds columns 8 g + 4 h + 0..3 of two neighbouring g; swapped between the halves, it has all eight of one.
-        Uint2 first, second;
-        WHET_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const Float2 a = {w.output[t][c][r + 2 * e] * inverse, w.output[t][c][r + 2 * e + 1] * inverse};
-          const Float2 b = {w.output[t][c][r + 4 + 2 * e] * inverse, w.output[t][c][r + 5 + 2 * e] * inverse};
-          first[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(a, whet::Bf16x2));
-          second[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(b, whet::Bf16x2));
-        }
-        const auto low = __builtin_amdgcn_permlane32_swap(first[0], second[0], false, false);
-        const auto high = __builtin_amdgcn_permlane32_swap(first[1], second[1], false, false);
-        const int column = 32 * c + r * 2 + 8 * problem.half;
-        const Uint4 eight = {low[0], high[0], low[1], high[1]};
-        if (row < kSeqQ && column < kDv) *reinterpret_cast<Uint4*>(to + column) = eight;
+      for (int e = 0; e < 2; ++e) {
+        const Float2 a = {w.output[c][r + 2 * e] * inverse, w.output[c][r + 2 * e + 1] * inverse};
+        const Float2 b = {w.output[c][r + 4 + 2 * e] * inverse, w.output[c][r + 5 + 2 * e] * inverse};
+        first[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(a, whet::Bf16x2));
+        second[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(b, whet::Bf16x2));
       }
+      const auto low = __builtin_amdgcn_permlane32_swap(first[0], second[0], false, false);
+      const auto high = __builtin_amdgcn_permlane32_swap(first[1], second[1], false, false);
+      const int column = 32 * c + r * 2 + 8 * problem.half;
+      const Uint4 eight = {low[0], high[0], low[1], high[1]};
+      if (row < kSeqQ && column < kDv) *reinterpret_cast<Uint4*>(to + column) = eight;
     }
-    if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {
-      const float value = total > 0.0f ? (w.reference[t] + whet::log2_fast(total)) * 0.69314718055994530942f : whet::negative_infinity();
-      lse[batch_head * kSeqQ + row] = value;
-    }
+  }
+  if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {
+    const float value = total > 0.0f ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f : whet::negative_infinity();
+    lse[batch_head * kSeqQ + row] = value;
   }
 }
