@@ -180,7 +180,7 @@ def main():
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                 return F.scaled_dot_product_attention(t["q"], t["k"], t["v"], is_causal=bool(f["causal"]), scale=scale, enable_gqa=f["heads_q"] != f["heads_kv"])
         want, base = None, None
-        if square or not f["causal"]:
+        if scale > 0 and (square or not f["causal"]):
             try:
                 want = peer().float()
             except Exception as error:

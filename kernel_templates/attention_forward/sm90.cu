@@ -63,6 +63,7 @@ constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;
 constexpr int kVAt = kKAt + kStages * kKBytes;
 constexpr int kBarriersAt = kVAt + kStages * kVBytes;
 constexpr int kMails = 4;
+constexpr int kMailBytes = 16;
 constexpr int kFullQ = 0;  // one per stage and warpgroup
 constexpr int kEmptyQ = kFullQ + kQStages * kWarpgroups;
 constexpr int kFullK = kEmptyQ + kQStages * kWarpgroups;
@@ -87,7 +88,7 @@ static_assert(kBlockKv % 16 == 0 && kBlockKv <= 256, "block_kv must be a multipl
 static_assert(kDqk % 8 == 0 && kDv % 8 == 0 && kDv <= 256, "head dimensions must be multiples of 8");
 static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
 static_assert(kCluster == 1 || kCluster == 2, "a tile is loaded by one block or in two halves");
-static_assert(1024 + kMailAt + 4 * kMails <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
+static_assert(1024 + kMailAt + kMailBytes * kMails <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
 
 struct Work {
   int query_block;
@@ -131,30 +132,36 @@ struct Ring {
   }
 };
 
-// Work for everyone in the block comes through a ring of indices in shared memory; kWork ends it.
+// Work for everyone in the block comes through a ring in shared memory; a negative query block ends it.
 struct Mailbox {
   Uint32 shared;
   Ring<kMails> ring;
 
   // By a whole warp.
-  __device__ __forceinline__ void put(int index) {
+  __device__ __forceinline__ void put(const Work& work) {
     const Uint32 barriers = shared + kBarriersAt;
+    const Uint32 mail = shared + kMailAt + kMailBytes * ring.stage;
     whet::sm90::wait(barriers + 8 * (kEmptyMail + ring.stage), ring.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
-      whet::sm90::store_shared(shared + kMailAt + 4 * ring.stage, static_cast<Uint32>(index));
+      whet::sm90::store_shared(mail, static_cast<Uint32>(work.query_block));
+      whet::sm90::store_shared(mail + 4, static_cast<Uint32>(work.head));
+      whet::sm90::store_shared(mail + 8, static_cast<Uint32>(work.batch));
       whet::sm90::arrive(barriers + 8 * (kFullMail + ring.stage));
     }
     ring.advance();
   }
 
   // By a whole warp.
-  __device__ __forceinline__ int take() {
+  __device__ __forceinline__ Work take() {
     const Uint32 barriers = shared + kBarriersAt;
+    const Uint32 mail = shared + kMailAt + kMailBytes * ring.stage;
     whet::sm90::wait(barriers + 8 * (kFullMail + ring.stage), ring.parity);
-    const int index = whet::sm90::uniform(static_cast<int>(whet::sm90::load_shared(shared + kMailAt + 4 * ring.stage)));
+    const Work work = {whet::sm90::uniform(static_cast<int>(whet::sm90::load_shared(mail))),
+                       whet::sm90::uniform(static_cast<int>(whet::sm90::load_shared(mail + 4))),
+                       whet::sm90::uniform(static_cast<int>(whet::sm90::load_shared(mail + 8)))};
     if (threadIdx.x % 32 == 0) whet::sm90::arrive(barriers + 8 * (kEmptyMail + ring.stage));
     ring.advance();
-    return index;
+    return work;
   }
 };
 
@@ -164,13 +171,13 @@ WHET_DEVICE void schedule(Uint32 shared) {
   const int bins = static_cast<int>(gridDim.x) / kCluster;
   const int mine = static_cast<int>(blockIdx.x) / kCluster;
   if constexpr (TUNE_SCHEDULE == 0) {
-    mailbox.put(mine);
+    mailbox.put(work_at(mine));
   } else if constexpr (TUNE_SCHEDULE == 1) {
     // Odd rounds go backwards, so that falling costs even out.
     for (int round = 0;; ++round) {
       const int index = round * bins + ((round & 1) != 0 ? bins - 1 - mine : mine);
       if (index >= kWork) break;
-      mailbox.put(index);
+      mailbox.put(work_at(index));
     }
   } else {
     // What a queue would do: the next work goes to whoever is free first. Costs are known, so every block can follow the queue without
@@ -195,7 +202,7 @@ WHET_DEVICE void schedule(Uint32 shared) {
 #pragma unroll
           for (int b = 1; b < kBinsPerLane; ++b) first = min(first, busy[b]);
           first = whet::sm90::warp_min(first);
-          if (static_cast<int>(first & ((1u << kBinBits) - 1)) == mine) mailbox.put(index);
+          if (static_cast<int>(first & ((1u << kBinBits) - 1)) == mine) mailbox.put(work_at(index));
 #pragma unroll
           for (int b = 0; b < kBinsPerLane; ++b)
             if (busy[b] == first) busy[b] += cost;
@@ -203,7 +210,7 @@ WHET_DEVICE void schedule(Uint32 shared) {
       }
     }
   }
-  mailbox.put(kWork);
+  mailbox.put({-1, 0, 0});
 }
 
 // In a cluster the upper and the lower rows change hands with every work, since the upper rows may see a tile more.
@@ -223,9 +230,8 @@ WHET_DEVICE void load_queries(Uint32 shared, const TensorMap& q_map) {
   Mailbox mailbox{shared, {}};
   Ring<kQStages> ring;
   for (int round = 0;; ++round) {
-    const int index = mailbox.take();
-    if (index == kWork) break;
-    const Work work = work_at(index);
+    const Work work = mailbox.take();
+    if (work.query_block < 0) break;
     const int row0 = first_row(work, round);
 #pragma unroll
     for (int w = 0; w < kWarpgroups; ++w) {
@@ -265,9 +271,8 @@ WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, con
   Ring<kStages> k_ring;
   Ring<kStages> v_ring;
   for (;;) {
-    const int index = mailbox.take();
-    if (index == kWork) break;
-    const Work work = work_at(index);
+    const Work work = mailbox.take();
+    if (work.query_block < 0) break;
     const int head_kv = work.head / kGroup;
     // In the order of use: the scores of a tile are computed before the output of the one before it.
     for (int tile = cluster_tiles(work) - 1, previous = -1; tile >= 0 || previous >= 0; previous = tile--) {
@@ -438,11 +443,11 @@ WHET_DEVICE void issue_scores(float (&s)[kBlockKv / 2], Query& query, Uint32 k) 
   whet::sm90::product_commit();
 }
 
-// Issues O += P V for the V tile at `v`.
-WHET_DEVICE void issue_output(float (&o)[kDv / 2], const Uint32 (&p)[kBlockKv / 4], Uint32 v) {
+// Issues O += P V for the V tile at `v`, or O = P V.
+WHET_DEVICE void issue_output(float (&o)[kDv / 2], const Uint32 (&p)[kBlockKv / 4], Uint32 v, int accumulate) {
   const Uint64 v_base = whet::sm90::panel_descriptor(v, kKvPanelBytes);
 #pragma unroll
-  for (int step = 0; step < kKvSteps; ++step) Product<kDv>::register_columns(o, &p[step * 4], v_base + step * (16 * kPanelRow / 16), 1);
+  for (int step = 0; step < kKvSteps; ++step) Product<kDv>::register_columns(o, &p[step * 4], v_base + step * (16 * kPanelRow / 16), step != 0 || accumulate);
   whet::sm90::product_commit();
 }
 
@@ -498,8 +503,7 @@ struct Item {
   int whole_tiles;  // tiles from here on need a mask
 };
 
-WHET_DEVICE Item item_at(int index, int round, int warpgroup, int warp, int lane) {
-  const Work work = work_at(index);
+WHET_DEVICE Item item_at(const Work& work, int round, int warpgroup, int warp, int lane) {
   const int row0 = first_row(work, round) + warpgroup * kRows;
   Item item = {};
   item.head = work.head;
@@ -626,10 +630,10 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
     if (tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, lane);
   };
 
-  int index = mailbox.take();
-  while (index != kWork) {
+  Work work = mailbox.take();
+  while (work.query_block >= 0) {
     // The first tile of a work, with nothing to overlap it.
-    item = item_at(index, round++, warpgroup, warp, lane);
+    item = item_at(work, round++, warpgroup, warp, lane);
     clear_state();
     clear_output();
     take_query();
@@ -642,7 +646,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         pass_values(1);
       }
       write_item(item, o, state.top, state.total, scale, out, lse, lane);
-      index = mailbox.take();
+      work = mailbox.take();
       continue;
     }
 #pragma unroll 1
@@ -665,14 +669,24 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
 
     // From here a tile's output and the next tile's scores go together, also from one work to the next.
     int tile = item.tiles - 1;  // the one whose probabilities are in p
+    Item done = item;
+    float done_top[2] = {0.0f, 0.0f};
+    float done_total[2] = {0.0f, 0.0f};
+    bool unwritten = false;  // o is still the output of `done`
 #pragma unroll 1
     for (;;) {
-      const Item done = item;
       bool starts = false;
       if (tile == 0) {
-        index = mailbox.take();
-        if (!kOverlap || index == kWork) break;
-        item = item_at(index, round, warpgroup, warp, lane);
+        // The last work of a single tile is still in o.
+        if (unwritten) {
+          write_item(done, o, done_top, done_total, scale, out, lse, lane);
+          clear_output();
+          unwritten = false;
+        }
+        done = item;
+        work = mailbox.take();
+        if (!kOverlap || work.query_block < 0) break;
+        item = item_at(work, round, warpgroup, warp, lane);
         // Passing a ring full of tiles while the last V of this work is still held would make the others, who need its place, wait for ever.
         if (item.tiles == 0 || item.later >= kStages) {
           item = done;
@@ -694,18 +708,30 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         whet::sm90::pin(p);
         whet::sm90::product_fence();
         issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
+        const bool writes = unwritten;
+        if (writes) {
+          // The scores' products run meanwhile, and then the other warpgroups'.
+          next_turn();
+          write_item(done, o, done_top, done_total, scale, out, lse, lane);
+        }
         wait_v();
         whet::sm90::product_fence();
-        issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
-        next_turn();
+        issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes, !writes);
+        if (!writes) next_turn();
+        unwritten = starts;
         whet::sm90::product_wait<1>();
         finish_scores(s, tile);
-        const float top[2] = {state.top[0], state.top[1]};
-        const float total[2] = {state.total[0], state.total[1]};
-        if (starts) clear_state();
+        if (starts) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            done_top[r] = state.top[r];
+            done_total[r] = state.total[r];
+          }
+          clear_state();
+        }
         Uint32 next_p[kBlockKv / 4];
         if constexpr (TUNE_SPECULATE) {
-          if (!speculate(next_p, s, state, scale)) {
+          if (starts || !speculate(next_p, s, state, scale)) {
             softmax(s, state, scale);
             pack(next_p, s);
           }
@@ -719,8 +745,6 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         whet::sm90::pin(o);
         release_v();
         if (starts) {
-          write_item(done, o, top, total, scale, out, lse, lane);
-          clear_output();
           pass_values(item.later);
         } else {
           rescale(o, state);
@@ -736,7 +760,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         whet::sm90::pin(o);
         whet::sm90::pin(p);
         whet::sm90::product_fence();
-        issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
+        issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes, 1);
         whet::sm90::product_wait<0>();
         whet::sm90::pin(o);
         release_v();
@@ -756,7 +780,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
     whet::sm90::pin(o);
     whet::sm90::pin(p);
     whet::sm90::product_fence();
-    issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes);
+    issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes, 1);
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
     release_v();
