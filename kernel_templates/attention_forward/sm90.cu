@@ -29,9 +29,7 @@ constexpr bool kOverlap = TUNE_OVERLAP;
 constexpr bool kPingPong = TUNE_PING_PONG;
 constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
 constexpr int kQStages = TUNE_Q_STAGES;
-constexpr int kCluster = TUNE_CLUSTER;
-constexpr int kClusterQ = kBlockQ * kCluster;  // rows that share each K and V tile
-// Probabilities may grow to 2^kLazyLog2 before the output is rescaled to a new row maximum; negative: rescaled at every tile.
+// Probabilities may grow to 2^kLazyLog2 before the output is rescaled to a new row maximum.
 constexpr int kLazyLog2 = TUNE_LAZY_LOG2;
 
 constexpr int kDqk = SHAPE_DQK;
@@ -41,7 +39,7 @@ constexpr int kSeqKv = SHAPE_SEQ_KV;
 constexpr int kHeadsQ = SHAPE_HEADS_Q;
 constexpr int kGroup = SHAPE_HEADS_Q / SHAPE_HEADS_KV;
 constexpr int kHeads = SHAPE_BATCH * kHeadsQ;
-constexpr int kQueryBlocks = (kSeqQ + kClusterQ - 1) / kClusterQ;
+constexpr int kQueryBlocks = (kSeqQ + kBlockQ - 1) / kBlockQ;
 constexpr int kWork = kQueryBlocks * kHeads;
 constexpr int kOffset = kSeqKv - kSeqQ;  // key j is visible to row i when j <= i + kOffset
 
@@ -87,7 +85,6 @@ static_assert(kWarpgroups >= 1 && kWarpgroups <= 3, "registers are set for 1 to 
 static_assert(kBlockKv % 16 == 0 && kBlockKv <= 256, "block_kv must be a multiple of 16 up to 256");
 static_assert(kDqk % 8 == 0 && kDv % 8 == 0 && kDv <= 256, "head dimensions must be multiples of 8");
 static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
-static_assert(kCluster == 1 || kCluster == 2, "a tile is loaded by one block or in two halves");
 static_assert(1024 + kMailAt + kMailBytes * kMails <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
 
 struct Work {
@@ -168,8 +165,8 @@ struct Mailbox {
 // The schedule of the grid, which every block works out for itself. One warp.
 WHET_DEVICE void schedule(Uint32 shared) {
   Mailbox mailbox{shared, {}};
-  const int bins = static_cast<int>(gridDim.x) / kCluster;
-  const int mine = static_cast<int>(blockIdx.x) / kCluster;
+  const int bins = static_cast<int>(gridDim.x);
+  const int mine = static_cast<int>(blockIdx.x);
   if constexpr (TUNE_SCHEDULE == 0) {
     mailbox.put(work_at(mine));
   } else if constexpr (TUNE_SCHEDULE == 1) {
@@ -195,8 +192,7 @@ WHET_DEVICE void schedule(Uint32 shared) {
       const int left = kHeads - chunk * kHeadChunk;
       const int size = left < kHeadChunk ? left : kHeadChunk;
       for (int query_block = kQueryBlocks - 1; query_block >= 0; --query_block) {
-        const int row0 = query_block * kClusterQ;
-        const Uint32 cost = static_cast<Uint32>(2 * visible_tiles(row0, row0 + kClusterQ - 1) + 1) << kBinBits;
+        const Uint32 cost = static_cast<Uint32>(2 * visible_tiles(query_block * kBlockQ, query_block * kBlockQ + kBlockQ - 1) + 1) << kBinBits;
         for (int i = 0; i < size; ++i, ++index) {
           Uint32 first = busy[0];
 #pragma unroll
@@ -213,15 +209,9 @@ WHET_DEVICE void schedule(Uint32 shared) {
   mailbox.put({-1, 0, 0});
 }
 
-// In a cluster the upper and the lower rows change hands with every work, since the upper rows may see a tile more.
-WHET_DEVICE int first_row(const Work& work, int round) {
-  const int place = kCluster == 1 ? 0 : static_cast<int>(whet::sm90::cluster_rank()) ^ (round & 1);
-  return work.query_block * kClusterQ + place * kBlockQ;
-}
-
-WHET_DEVICE int cluster_tiles(const Work& work) {
-  const int row0 = work.query_block * kClusterQ;
-  return visible_tiles(row0, row0 + kClusterQ - 1);
+WHET_DEVICE int block_tiles(const Work& work) {
+  const int row0 = work.query_block * kBlockQ;
+  return visible_tiles(row0, row0 + kBlockQ - 1);
 }
 
 WHET_DEVICE void load_queries(Uint32 shared, const TensorMap& q_map) {
@@ -229,10 +219,10 @@ WHET_DEVICE void load_queries(Uint32 shared, const TensorMap& q_map) {
   const bool leader = threadIdx.x % 32 == 0;
   Mailbox mailbox{shared, {}};
   Ring<kQStages> ring;
-  for (int round = 0;; ++round) {
+  for (;;) {
     const Work work = mailbox.take();
     if (work.query_block < 0) break;
-    const int row0 = first_row(work, round);
+    const int row0 = work.query_block * kBlockQ;
 #pragma unroll
     for (int w = 0; w < kWarpgroups; ++w) {
       const int place = ring.stage * kWarpgroups + w;
@@ -249,19 +239,12 @@ WHET_DEVICE void load_queries(Uint32 shared, const TensorMap& q_map) {
   }
 }
 
-// Loads a tile of keys or values; in a cluster, this block's half of it for both blocks.
+// Loads a tile of keys or values.
 template <int kPanels>
 WHET_DEVICE void load_keys(Uint32 to, const TensorMap* map, Uint32 full, int tile, int head, int batch) {
   whet::sm90::arrive_expect(full, kPanels * kKvPanelBytes);
 #pragma unroll
-  for (int p = 0; p < kPanels; ++p) {
-    if constexpr (kCluster == 1) {
-      whet::sm90::load_tile(to + p * kKvPanelBytes, map, full, p * kPanel, tile * kBlockKv, head, batch);
-    } else {
-      const int half = static_cast<int>(whet::sm90::cluster_rank());
-      whet::sm90::load_tile_for(3, to + p * kKvPanelBytes + half * (kKvPanelBytes / 2), map, full, p * kPanel, tile * kBlockKv + half * (kBlockKv / 2), head, batch);
-    }
-  }
+  for (int p = 0; p < kPanels; ++p) whet::sm90::load_tile(to + p * kKvPanelBytes, map, full, p * kPanel, tile * kBlockKv, head, batch);
 }
 
 WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, const TensorMap& v_map) {
@@ -275,7 +258,7 @@ WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, con
     if (work.query_block < 0) break;
     const int head_kv = work.head / kGroup;
     // In the order of use: the scores of a tile are computed before the output of the one before it.
-    for (int tile = cluster_tiles(work) - 1, previous = -1; tile >= 0 || previous >= 0; previous = tile--) {
+    for (int tile = block_tiles(work) - 1, previous = -1; tile >= 0 || previous >= 0; previous = tile--) {
       if (tile >= 0) {
         whet::sm90::wait(barriers + 8 * (kEmptyK + k_ring.stage), k_ring.parity ^ 1);
         if (leader) load_keys<kQkPanels>(shared + kKAt + k_ring.stage * kKBytes, &k_map, barriers + 8 * (kFullK + k_ring.stage), tile, head_kv, work.batch);
@@ -323,11 +306,8 @@ WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale) 
 #pragma unroll
   for (int r = 0; r < 2; ++r) top[r] = quad_max(fmaxf(tile_top[r][0], tile_top[r][1]));
 
-  state.shrinks = true;
-  if constexpr (kLazyLog2 >= 0) {
-    const bool grows = (top[0] - state.top[0]) * scale > kLazyLog2 || (top[1] - state.top[1]) * scale > kLazyLog2;
-    state.shrinks = __any_sync(0xffffffffu, grows);
-  }
+  const bool grows = (top[0] - state.top[0]) * scale > kLazyLog2 || (top[1] - state.top[1]) * scale > kLazyLog2;
+  state.shrinks = __any_sync(0xffffffffu, grows);
   if (state.shrinks) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -503,14 +483,14 @@ struct Item {
   int whole_tiles;  // tiles from here on need a mask
 };
 
-WHET_DEVICE Item item_at(const Work& work, int round, int warpgroup, int warp, int lane) {
-  const int row0 = first_row(work, round) + warpgroup * kRows;
+WHET_DEVICE Item item_at(const Work& work, int warpgroup, int warp, int lane) {
+  const int row0 = work.query_block * kBlockQ + warpgroup * kRows;
   Item item = {};
   item.head = work.head;
   item.batch = work.batch;
   item.row = row0 + warp * 16 + lane / 4;
   item.tiles = visible_tiles(row0, row0 + kRows - 1);
-  item.later = cluster_tiles(work) - item.tiles;
+  item.later = block_tiles(work) - item.tiles;
   item.whole_tiles = kSeqKv / kBlockKv;
   if (SHAPE_CAUSAL) item.whole_tiles = max(0, min(item.whole_tiles, (row0 + kOffset + 1) / kBlockKv));
   return item;
@@ -545,15 +525,10 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
   Ring<kStages> k_ring;
   Ring<kStages> v_ring;
   Ring<kQStages> q_ring;
-  int round = 0;
   const auto wait_k = [&] { whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity); };
   const auto wait_v = [&] { whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity); };
   const auto release = [&](int barrier) {
-    if constexpr (kCluster == 1) {
-      if (lane == 0) whet::sm90::arrive(barriers + 8 * barrier);
-    } else {
-      if (lane < kCluster) whet::sm90::arrive_at(barriers + 8 * barrier, static_cast<Uint32>(lane));
-    }
+    if (lane == 0) whet::sm90::arrive(barriers + 8 * barrier);
   };
   const auto release_k = [&] {
     release(kEmptyK + k_ring.stage);
@@ -633,7 +608,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
   Work work = mailbox.take();
   while (work.query_block >= 0) {
     // The first tile of a work, with nothing to overlap it.
-    item = item_at(work, round++, warpgroup, warp, lane);
+    item = item_at(work, warpgroup, warp, lane);
     clear_state();
     clear_output();
     take_query();
@@ -686,13 +661,12 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         done = item;
         work = mailbox.take();
         if (!kOverlap || work.query_block < 0) break;
-        item = item_at(work, round, warpgroup, warp, lane);
+        item = item_at(work, warpgroup, warp, lane);
         // Passing a ring full of tiles while the last V of this work is still held would make the others, who need its place, wait for ever.
         if (item.tiles == 0 || item.later >= kStages) {
           item = done;
           break;
         }
-        ++round;
         starts = true;
         take_query();
         if constexpr (kQueryInRegisters) give_query();
@@ -790,7 +764,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(kCluster, 1, 1)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     WHET_ENTRY(const unsigned short* q, const unsigned short* k, const unsigned short* v, unsigned short* o, float* lse, float scale,
                const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
@@ -809,9 +783,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(kClus
     }
     for (int i = 0; i < kStages; ++i) {
       whet::sm90::barrier_init(barriers + 8 * (kFullK + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyK + i), 4 * kWarpgroups * kCluster);
+      whet::sm90::barrier_init(barriers + 8 * (kEmptyK + i), 4 * kWarpgroups);
       whet::sm90::barrier_init(barriers + 8 * (kFullV + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyV + i), 4 * kWarpgroups * kCluster);
+      whet::sm90::barrier_init(barriers + 8 * (kEmptyV + i), 4 * kWarpgroups);
     }
     for (int i = 0; i < kMails; ++i) {
       whet::sm90::barrier_init(barriers + 8 * (kFullMail + i), 1);
@@ -819,11 +793,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(kClus
     }
     whet::sm90::barrier_init_fence();
   }
-  if constexpr (kCluster == 1) {
-    __syncthreads();
-  } else {
-    whet::sm90::cluster_barrier();
-  }
+  __syncthreads();
 
   if (warpgroup == kWarpgroups) {
     whet::sm90::shrink_registers<kProducerRegisters>();
@@ -839,6 +809,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(kClus
     whet::sm90::grow_registers<kConsumerRegisters>();
     consume(shared, warpgroup, o, lse, scale);
   }
-  // The other block may still write to this one's shared memory.
-  if constexpr (kCluster > 1) whet::sm90::cluster_barrier();
 }

@@ -53,28 +53,6 @@ WHET_DEVICE void wait(Uint32 barrier, Uint32 parity) {
       : "memory");
 }
 
-// Arrives at the barrier that lies at the same address in block `rank` of the cluster.
-WHET_DEVICE void arrive_at(Uint32 barrier, Uint32 rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-
-WHET_DEVICE Uint32 cluster_rank() {
-  Uint32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-// Every thread of every block of the cluster takes part.
-WHET_DEVICE void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
 WHET_DEVICE void store_shared(Uint32 address, Uint32 value) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory"); }
 WHET_DEVICE Uint32 load_shared(Uint32 address) {
   Uint32 value;
@@ -109,14 +87,6 @@ WHET_DEVICE void load_tile(Uint32 to, const TensorMap* map, Uint32 barrier, int 
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
       "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b)
-      : "memory");
-}
-
-// The same into every block of the cluster whose bit is set in `blocks`, at the same shared address, counted by the barrier at the same address.
-WHET_DEVICE void load_tile_for(Uint32 blocks, Uint32 to, const TensorMap* map, Uint32 barrier, int d, int s, int h, int b) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-      "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b), "h"(static_cast<unsigned short>(blocks))
       : "memory");
 }
 
