@@ -168,8 +168,8 @@ class Opener {
     }
     if (!file_.read_only) {
       // SQLite reads a write version it does not know (a flipped bit) as "read-only", for ever.
-      if (sqlite3_db_readonly(file_.db->handle(), "main") == 1 &&
-          file_.version == kSchemaVersion && file_.directory->MayWriteFile(file_.name)) {
+      if (sqlite3_db_readonly(file_.db->handle(), "main") == 1 && file_.version == kSchemaVersion &&
+          file_.directory->MayWriteFile(file_.name)) {
         return absl::DataLossError("its header forbids writing, which none of ours does");
       }
       if (absl::Status set = file_.db->Execute(sql::kConfigureWriter); !set.ok()) return set;

@@ -3,6 +3,7 @@
 #include <sys/vfs.h>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 
 namespace whet {
 namespace {
@@ -34,19 +35,18 @@ FileSystem ClassifyFileSystem(uint64_t magic) {
 }
 
 FileSystem DetectFileSystem(const std::string& path) {
-  for (std::string at = path; !at.empty();) {
+  absl::string_view at = path;
+  while (true) {
+    // The parent of "/x" is "/", and of "x" the working directory.
+    const std::string asked(at.empty() ? absl::string_view(path[0] == '/' ? "/" : ".") : at);
     struct statfs info;
-    if (statfs(at.c_str(), &info) == 0) {
+    if (statfs(asked.c_str(), &info) == 0) {
       return ClassifyFileSystem(static_cast<uint64_t>(info.f_type));
     }
+    if (at.empty()) return {FileSystemKind::kNetwork, "unknown"};
     const size_t slash = at.rfind('/');
-    if (slash == std::string::npos) {
-      at = at == "." ? "" : ".";
-    } else {
-      at = slash > 0 ? at.substr(0, slash) : (at == "/" ? "" : "/");
-    }
+    at = slash == absl::string_view::npos ? absl::string_view() : at.substr(0, slash);
   }
-  return {FileSystemKind::kNetwork, "unknown"};
 }
 
 }  // namespace whet
