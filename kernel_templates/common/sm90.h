@@ -22,7 +22,9 @@ struct alignas(64) TensorMap {
   unsigned char bytes[128];
 };
 
-WHET_DEVICE Uint32 shared_address(const void* pointer) { return static_cast<Uint32>(__cvta_generic_to_shared(pointer)); }
+WHET_DEVICE Uint32 shared_address(const void* pointer) {
+  return static_cast<Uint32>(__cvta_generic_to_shared(pointer));
+}
 
 // A value that every lane of the warp holds alike, told to the compiler so.
 WHET_DEVICE int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
@@ -31,12 +33,17 @@ WHET_DEVICE void barrier_init(Uint32 barrier, Uint32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 // Makes initialised barriers visible to the copy engine; a __syncthreads() must follow for the other threads.
-WHET_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+WHET_DEVICE void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
-WHET_DEVICE void arrive(Uint32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+WHET_DEVICE void arrive(Uint32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 // Arrives and tells the barrier how many bytes of copies complete its phase.
 WHET_DEVICE void arrive_expect(Uint32 barrier, Uint32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 // Returns once the phase with this parity is complete.
 WHET_DEVICE void wait(Uint32 barrier, Uint32 parity) {
@@ -53,7 +60,9 @@ WHET_DEVICE void wait(Uint32 barrier, Uint32 parity) {
       : "memory");
 }
 
-WHET_DEVICE void store_shared(Uint32 address, Uint32 value) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory"); }
+WHET_DEVICE void store_shared(Uint32 address, Uint32 value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
 WHET_DEVICE Uint32 load_shared(Uint32 address) {
   Uint32 value;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
@@ -79,13 +88,17 @@ WHET_DEVICE Uint32 warp_min(Uint32 value) {
   return least;
 }
 
-WHET_DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+WHET_DEVICE void prefetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 
 // Copies the box at (d, s, h, b) of a four-dimensional tensor to shared memory; its bytes count towards `barrier`.
 // Elements outside the tensor arrive as zeros. One thread calls it.
-WHET_DEVICE void load_tile(Uint32 to, const TensorMap* map, Uint32 barrier, int d, int s, int h, int b) {
+WHET_DEVICE void load_tile(Uint32 to, const TensorMap* map, Uint32 barrier, int d, int s, int h,
+                           int b) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [%2];" ::"r"(to),
       "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b)
       : "memory");
 }
@@ -101,8 +114,12 @@ WHET_DEVICE void shrink_registers() {
 }
 
 // Named barriers 1..15 (0 is __syncthreads): `threads` counts the waiting and the merely arriving ones.
-WHET_DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-WHET_DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+WHET_DEVICE void named_wait(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+WHET_DEVICE void named_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 // Two floats as BF16, `low` in the lower half.
 WHET_DEVICE Uint32 pack_bf16(float low, float high) {

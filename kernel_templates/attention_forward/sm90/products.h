@@ -1,0 +1,57 @@
+// The two matrix products: S = Q K^T and O += P V, issued and not waited for.
+#pragma once
+
+#include "attention_forward/sm90/shape.h"
+#include "common/sm90_product.h"
+
+namespace attention {
+
+using whet::sm90::Product;
+
+struct Query {
+  Uint32 shared;  // this warpgroup's rows in shared memory
+  Uint32 registers[kQueryInRegisters ? kQkSteps * 4 : 1];
+};
+
+WHET_DEVICE void read_query(Query& query, int warp, int lane) {
+  const int row = warp * 16 + lane % 16;
+#pragma unroll
+  for (int step = 0; step < kQkSteps; ++step) {
+    const int chunk = (step % 4) * 2 + lane / 16;
+    Uint32 four[4];
+    whet::sm90::load_matrices(four, query.shared + (step / 4) * kQPanelBytes + row * kPanelRow +
+                                        ((chunk ^ (row % 8)) * 16));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) query.registers[step * 4 + i] = four[i];
+  }
+}
+
+// Issues S = Q K^T for the K tile at `k`.
+WHET_DEVICE void issue_scores(float (&s)[kBlockKv / 2], Query& query, Uint32 k) {
+  const Uint64 k_base = whet::sm90::panel_descriptor(k, 16);
+#pragma unroll
+  for (int step = 0; step < kQkSteps; ++step) {
+    const Uint64 k_step = k_base + ((step / 4) * kKvPanelBytes + (step % 4) * 32) / 16;
+    if constexpr (kQueryInRegisters) {
+      Product<kBlockKv>::register_shared(s, &query.registers[step * 4], k_step, step != 0);
+    } else {
+      const Uint64 q_base = whet::sm90::panel_descriptor(query.shared, 16);
+      Product<kBlockKv>::shared_shared(
+          s, q_base + ((step / 4) * kQPanelBytes + (step % 4) * 32) / 16, k_step, step != 0);
+    }
+  }
+  whet::sm90::product_commit();
+}
+
+// Issues O += P V for the V tile at `v`, or O = P V.
+WHET_DEVICE void issue_output(float (&o)[kDv / 2], const Uint32 (&p)[kBlockKv / 4], Uint32 v,
+                              int accumulate) {
+  const Uint64 v_base = whet::sm90::panel_descriptor(v, kKvPanelBytes);
+#pragma unroll
+  for (int step = 0; step < kKvSteps; ++step)
+    Product<kDv>::register_columns(o, &p[step * 4], v_base + step * (16 * kPanelRow / 16),
+                                   step != 0 || accumulate);
+  whet::sm90::product_commit();
+}
+
+}  // namespace attention
