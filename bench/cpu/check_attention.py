@@ -13,7 +13,7 @@ Data: normal        all N(0, 1)
       late_outlier  the last key has by far the largest score
       growing_max   every key scores higher than the one before
       v_ones        v is 1, so o is 1
-      nan_padding   NaN in one key and in another key's value: rows that see either give NaN, no other row does
+      nan_keys   NaN in one key and in another key's value: rows that see either give NaN, no other row does
       nan_query     NaN in one query row
       minus_inf_scores  the first half of the keys scores -inf
       zeros         all inputs are 0
@@ -94,7 +94,7 @@ def make_inputs(case):
         k = 0.1 * k + np.linspace(0, 4, max(1, skv), dtype=np.float32)[None, None, :skv, None]
     elif data == "v_ones":
         v[:] = 1
-    elif data == "nan_padding" and skv:
+    elif data == "nan_keys" and skv:
         k[:, :, skv * 2 // 3, f["dqk"] // 2] = np.nan
         v[:, :, skv * 3 // 4, f["dv"] // 2] = np.nan
     elif data == "nan_query" and f["seq_q"]:

@@ -59,7 +59,7 @@ def cases():
                        50 + i, 77, 64, 64, i % 2, layout=list(GAP)[i % 4], lse=b % 2, seed=200 + i)
     # Data that strains the softmax, and NaN where it must and must not be seen.
     for i, data in enumerate(["normal", "peaky", "sink", "late_outlier", "growing_max", "v_ones",
-                              "nan_padding", "nan_query", "minus_inf_scores", "zeros"]):
+                              "nan_keys", "nan_query", "minus_inf_scores", "zeros"]):
         for dtype in ("bf16", "f32"):
             for causal in (0, 1):
                 yield case(f"data_{data}_{dtype}_{'causal' if causal else 'full'}", dtype, 1, 4, 2,
@@ -79,7 +79,7 @@ def cases():
                    rng.randint(1, 256), rng.randint(1, 256), rng.randint(0, 1), rng.randint(0, 1),
                    rng.choice(list(GAP)),
                    rng.choice(["normal", "normal", "peaky", "late_outlier", "growing_max",
-                               "nan_padding"]), seed=500 + i)
+                               "nan_keys"]), seed=500 + i)
 
 
 if __name__ == "__main__":

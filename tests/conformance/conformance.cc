@@ -1,6 +1,7 @@
 #include "tests/conformance/conformance.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -62,6 +63,59 @@ class GuardedBuffer {
   int64_t bytes_;
 };
 
+// Kinds of data that only attention's conformance knows: normal data with special values at places that some rows see and others do not.
+struct SpecialValues {
+  absl::string_view kind;
+  void (*put)(const OperationTensors& tensors);
+};
+
+// Sets `column` of the rows [begin, end) of every head of a [batch, heads, rows, columns] tensor.
+void SetInEveryHead(const HostTensor& tensor, int64_t begin, int64_t end, int64_t column,
+                    double value) {
+  const std::vector<int64_t>& shape = tensor.shape();
+  const int64_t rows = shape[2];
+  for (int64_t row = 0; row < tensor.RowCount(); ++row) {
+    if (row % rows < begin || row % rows >= end) continue;
+    HostTensor shared = tensor;  // the same bytes
+    shared.Set(tensor.RowOffset(row) + column, value);
+  }
+}
+
+constexpr SpecialValues kSpecialValues[] = {
+    {"nan_keys",
+     [](const OperationTensors& t) {
+       const HostTensor &k = t.Find("k"), &v = t.Find("v");
+       const int64_t keys = k.shape()[2];
+       SetInEveryHead(k, keys * 2 / 3, keys * 2 / 3 + 1, k.shape()[3] / 2, NAN);
+       SetInEveryHead(v, keys * 3 / 4, keys * 3 / 4 + 1, v.shape()[3] / 2, NAN);
+     }},
+    {"nan_query",
+     [](const OperationTensors& t) {
+       const HostTensor& q = t.Find("q");
+       SetInEveryHead(q, q.shape()[2] / 2, q.shape()[2] / 2 + 1, 0, NAN);
+     }},
+    {"minus_inf_scores",
+     [](const OperationTensors& t) {
+       const HostTensor &q = t.Find("q"), &k = t.Find("k");
+       SetInEveryHead(q, 0, q.shape()[2], 0, 1.5);
+       SetInEveryHead(k, 0, k.shape()[2] / 2, 0, -INFINITY);
+     }},
+    {"zeros",
+     [](const OperationTensors& t) {
+       for (const char* name : {"q", "k", "v"}) {
+         const HostTensor& x = t.Find(name);
+         for (int64_t d = 0; d < x.shape()[3]; ++d) SetInEveryHead(x, 0, x.shape()[2], d, 0);
+       }
+     }},
+};
+
+const SpecialValues* FindSpecialValues(absl::string_view kind) {
+  for (const SpecialValues& special : kSpecialValues) {
+    if (special.kind == kind) return &special;
+  }
+  return nullptr;
+}
+
 // Whether bytes between the rows of an output kept what they held: nobody asked for them.
 bool PaddingUntouched(const HostTensor& before, const HostTensor& after) {
   std::vector<bool> inside(static_cast<size_t>(before.span_bytes()), false);
@@ -120,9 +174,12 @@ absl::StatusOr<CaseResult> RunCase(Runtime& runtime, const KernelTemplate& kerne
   if (!problem.ok()) return problem.status();
   absl::StatusOr<std::vector<Argument>> arguments = kernel_template.Arguments(*problem);
   if (!arguments.ok()) return arguments.status();
+  const SpecialValues* special = FindSpecialValues(c.data);
   const absl::StatusOr<OperationTensors> before =
-      MakeTensors(operation, *problem, *arguments, {}, {}, {.kind = c.data, .seed = c.seed});
+      MakeTensors(operation, *problem, *arguments, {}, {},
+                  {.kind = special != nullptr ? "normal" : c.data, .seed = c.seed});
   if (!before.ok()) return before.status();
+  if (special != nullptr) special->put(*before);
 
   Device& device = runtime.device();
   std::vector<std::optional<GuardedBuffer>> buffers(arguments->size());
