@@ -6,10 +6,9 @@
 #include <limits>
 #include <random>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "tests/support/wave_emulator/number_formats.h"
-#include "tests/support/wave_emulator/template_source.h"
+#include "tests/support/wave_emulator/template_run.h"
 
 namespace whet::emulator {
 namespace {
@@ -72,7 +71,7 @@ std::string Describe(const AttentionCase& c) {
                       c.rows_first ? " bshd" : "", " gap ", c.gap);
 }
 
-absl::StatusOr<AttentionResult> RunAttention(const std::string& root, const AttentionCase& c) {
+absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
   Tensor q(c.bf16, c.batch, c.heads_q, c.seq_q, c.dqk, c.rows_first, c.gap),
       k(c.bf16, c.batch, c.heads_kv, c.seq_kv, c.dqk, c.rows_first, c.gap),
       v(c.bf16, c.batch, c.heads_kv, c.seq_kv, c.dv, c.rows_first, c.gap),
@@ -85,47 +84,24 @@ absl::StatusOr<AttentionResult> RunAttention(const std::string& root, const Atte
   for (size_t i = 0; i < o.count(); ++i) o.Set(static_cast<int64_t>(i), kUntouched);
   std::vector<float> lse(static_cast<size_t>(c.batch * c.heads_q * c.seq_q), kUntouched);
 
-  TemplateSource text{root, "attention_forward/" + c.kernel, c.architecture, {}};
-  const auto define = [&](const std::string& name, int64_t value) {
-    text.defines.emplace_back(name, absl::StrCat(value));
-  };
-  define("SHAPE_DTYPE", c.bf16 ? 3 : 1);
-  define("SHAPE_BATCH", c.batch);
-  define("SHAPE_HEADS_Q", c.heads_q);
-  define("SHAPE_HEADS_KV", c.heads_kv);
-  define("SHAPE_SEQ_Q", c.seq_q);
-  define("SHAPE_SEQ_KV", c.seq_kv);
-  define("SHAPE_DQK", c.dqk);
-  define("SHAPE_DV", c.dv);
-  define("SHAPE_CAUSAL", c.causal);
-  define("SHAPE_LSE", c.lse);
+  std::string problem =
+      absl::StrCat("attention_forward:dtype=", c.bf16 ? "bf16" : "f32", ",batch=", c.batch,
+                   ",heads_q=", c.heads_q, ",heads_kv=", c.heads_kv, ",seq_q=", c.seq_q,
+                   ",seq_kv=", c.seq_kv, ",dqk=", c.dqk, ",dv=", c.dv, ",causal=", c.causal ? 1 : 0,
+                   ",lse=", c.lse ? 1 : 0, ",alignment=", c.alignment);
   const std::pair<const char*, const Tensor*> tensors[] = {
-      {"Q", &q}, {"K", &k}, {"V", &v}, {"O", &o}};
+      {"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}};
   for (const auto& [name, tensor] : tensors) {
-    define(absl::StrCat("SHAPE_", name, "_STRIDE_B"), tensor->stride_b);
-    define(absl::StrCat("SHAPE_", name, "_STRIDE_H"), tensor->stride_h);
-    define(absl::StrCat("SHAPE_", name, "_STRIDE_S"), tensor->stride_s);
+    absl::StrAppend(&problem, ",", name, "_stride_b=", tensor->stride_b, ",", name,
+                    "_stride_h=", tensor->stride_h, ",", name, "_stride_s=", tensor->stride_s);
   }
-  for (const char* name : {"WINDOW", "SOFTCAP", "SINK"}) define(absl::StrCat("SHAPE_", name), 0);
-  define("SHAPE_ALIGNMENT", c.alignment);
-  define("SHAPE_GROUP", c.heads_q / c.heads_kv);
-  for (const auto& [name, value] : c.tune) define("TUNE_" + absl::AsciiStrToUpper(name), value);
-  define("LAUNCH_BLOCK_X", c.threads);
-  define("LAUNCH_BLOCK_Y", 1);
-  define("LAUNCH_BLOCK_Z", 1);
-  define("LAUNCH_SHARED_BYTES", static_cast<int64_t>(c.shared_bytes));
-
-  const absl::StatusOr<std::string> source = BuildSource(text);
-  if (!source.ok()) return source.status();
-  absl::StatusOr<std::unique_ptr<WaveProgram>> program =
-      WaveProgram::Compile({*source, EntryName(text), c.architecture});
+  absl::StatusOr<EmulatedVariant> variant =
+      SpecializeForEmulator(problem, c.kernel, c.tune, c.architecture);
+  if (!variant.ok()) return variant.status();
+  absl::StatusOr<std::unique_ptr<WaveProgram>> program = WaveProgram::Compile(variant->source);
   if (!program.ok()) return program.status();
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.dqk));
-  EmulatorLaunch launch;
-  const int blocks_per_head = (c.seq_q + c.block_q - 1) / c.block_q;
-  launch.grid = {static_cast<uint32_t>(std::max(1, blocks_per_head * c.heads_q * c.batch)), 1, 1};
-  launch.block = {c.threads, 1, 1};
-  launch.shared_bytes = c.shared_bytes;
+  const float scale = c.scale != 0 ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.dqk));
+  EmulatorLaunch& launch = variant->launch;
   launch.blocks = c.blocks;
   launch.arguments = {
       EmulatorArgument::Buffer("q", q.data(), q.bytes()),

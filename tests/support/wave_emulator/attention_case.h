@@ -1,7 +1,7 @@
 // One attention problem, run in the emulator and compared with attention in double precision.
 //
-//   AttentionCase c{.kernel = "portable.cu", .architecture = "gfx90a", .seq_q = 65, .seq_kv = 33};
-//   AttentionResult result = *RunAttention("kernel_templates", c);
+//   AttentionCase c{.kernel = "portable", .architecture = "gfx90a", .seq_q = 65, .seq_kv = 33};
+//   AttentionResult result = *RunAttention(c);
 //   EXPECT_LT(result.output_error, 4e-3);
 #pragma once
 
@@ -18,10 +18,8 @@ namespace whet::emulator {
 struct AttentionCase {
   std::string kernel;
   std::string architecture;
-  std::vector<std::pair<std::string, int>> tune;
-  uint32_t threads = 256;
-  size_t shared_bytes = 0;
-  int block_q = 64;
+  std::vector<std::pair<std::string, int64_t>>
+      tune;  // parameters, those that are not left to the kernel
   bool bf16 = true;
   int batch = 1, heads_q = 1, heads_kv = 1, seq_q = 64, seq_kv = 64, dqk = 128, dv = 128;
   bool causal = false;
@@ -30,6 +28,7 @@ struct AttentionCase {
       false;  // [B, S, H, D] instead of [B, H, S, D], with `gap` unused elements behind each row
   int gap = 0;
   float spread = 1.0f;  // standard deviation of Q, K and V
+  float scale = 0;      // 0: 1 / sqrt(dqk)
   int alignment = 16;
   std::vector<uint64_t> blocks;  // see EmulatorLaunch; rows of other blocks are not compared
 };
@@ -43,6 +42,6 @@ struct AttentionResult {
 };
 
 std::string Describe(const AttentionCase& c);
-absl::StatusOr<AttentionResult> RunAttention(const std::string& root, const AttentionCase& c);
+absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c);
 
 }  // namespace whet::emulator
