@@ -24,8 +24,9 @@ struct StoredObject {
   std::string bytes;
 };
 
-// Compressed unless that would not make it smaller. `level` as zstd's.
-StoredObject EncodeObject(absl::string_view object, int level = 3);
+// Compressed unless that would not make it smaller. `level` as zstd's: 1 takes a fifth of the time
+// of 3 and gives a few per cent less, which suits a put that someone waits for.
+StoredObject EncodeObject(absl::string_view object, int level = 1);
 
 // The inverse. DataLoss when the bytes are no such object, `object_bytes` is negative or above
 // `limit_bytes`, or the codec is not known.

@@ -21,7 +21,7 @@ namespace whet {
 namespace {
 
 constexpr int64_t kTouchIntervalSeconds = 3600;
-// A file left by a writer that died is removed once it is this old by its own clock.
+// A file left by a writer that died is removed once it is this old.
 constexpr int64_t kAbandonedSeconds = 24 * 3600;
 // After this many new bytes the directory is walked to see whether something has to give way.
 constexpr int64_t kWalkEveryBytes = 64 << 20;
@@ -170,9 +170,6 @@ absl::Status EntryFileStore::WriteEntry(const std::string& name, const std::stri
       if (put < 0 && errno != EINTR) status = ErrnoStatus(errno, "write", path);
       if (put > 0) done += static_cast<size_t>(put);
     }
-    const timespec now = {NowUnixSeconds(), 0};
-    const timespec times[2] = {now, now};
-    futimens(fd.get(), times);
     if (status.ok() && fsync(fd.get()) != 0) status = ErrnoStatus(errno, "sync", path);
     if (status.ok() && fstat(fd.get(), &written) != 0) status = ErrnoStatus(errno, "inspect", path);
   }
@@ -193,6 +190,8 @@ absl::Status EntryFileStore::WriteEntry(const std::string& name, const std::stri
                       placed.st_ino == written.st_ino;
     if (!done) status = ErrnoStatus(error, "rename", path);
   }
+  // Not before it is in place: until then its time is the file server's, see RemoveAbandoned.
+  if (status.ok()) SetTime(name);
   if (!status.ok()) {
     unlinkat(at, temporary.c_str(), 0);
     return status;
@@ -215,7 +214,12 @@ void EntryFileStore::Touch(const std::string& name, int64_t used_unix_s) const {
   if (now - used_unix_s < kTouchIntervalSeconds && used_unix_s <= now + kTouchIntervalSeconds) {
     return;
   }
-  const timespec times[2] = {{now, 0}, {now, 0}};
+  SetTime(name);
+}
+
+void EntryFileStore::SetTime(const std::string& name) const {
+  const timespec now = {NowUnixSeconds(), 0};
+  const timespec times[2] = {now, now};
   utimensat(directory_->fd(), name.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
@@ -366,7 +370,8 @@ absl::Status EntryFileStore::PutWinner(const WinnerEntry& given) {
 absl::Status EntryFileStore::EraseWinner(absl::string_view key) { return Erase(WinnerName(key)); }
 
 std::vector<EntryFileStore::ListedFile> EntryFileStore::ListFiles(const char* kind) const {
-  std::vector<ListedFile> files;
+  std::vector<ListedFile> files, temporaries;
+  int64_t newest_change_s = 0;
   const std::string root = JoinPath(directory_->path(), kind);
   absl::StatusOr<std::vector<std::string>> folders = ListDirectory(root);
   if (!folders.ok()) return files;
@@ -378,16 +383,27 @@ std::vector<EntryFileStore::ListedFile> EntryFileStore::ListFiles(const char* ki
       struct stat info;
       if (fstatat(directory_->fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
       if (!IsTrusted(info)) continue;
+      newest_change_s = std::max<int64_t>(newest_change_s, info.st_ctim.tv_sec);
       if (file.find(".tmp-") != std::string::npos) {
-        if (!options_.read_only && NowUnixSeconds() - info.st_mtim.tv_sec > kAbandonedSeconds) {
-          unlinkat(directory_->fd(), name.c_str(), 0);
-        }
+        temporaries.push_back({name, info.st_size, info.st_mtim.tv_sec});
         continue;
       }
       files.push_back({name, info.st_size, info.st_mtim.tv_sec});
     }
   }
+  RemoveAbandoned(temporaries, newest_change_s);
   return files;
+}
+
+// Nodes' clocks may be days apart, so none of them is asked: both times are the file server's. One
+// that is being written is never a day older than the newest change beside it.
+void EntryFileStore::RemoveAbandoned(const std::vector<ListedFile>& temporaries,
+                                     int64_t newest_change_s) const {
+  if (options_.read_only) return;
+  for (const ListedFile& file : temporaries) {
+    if (newest_change_s - file.used_unix_s <= kAbandonedSeconds) continue;
+    unlinkat(directory_->fd(), file.name.c_str(), 0);
+  }
 }
 
 absl::StatusOr<std::vector<CodeEntry>> EntryFileStore::ListCode() {

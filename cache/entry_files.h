@@ -63,11 +63,13 @@ class EntryFileStore final : public Store {
   absl::Status WriteEntry(const std::string& name, const std::string& bytes,
                           const std::string& second_name);
   void Touch(const std::string& name, int64_t used_unix_s) const;
+  void SetTime(const std::string& name) const;
   void DropDamaged(const std::string& name, const FoundFile& file);
   void Quarantine(const std::string& hash, absl::string_view reason);
   std::optional<CodeEntry> Find(bool by_request, absl::string_view wanted);
   absl::Status Erase(const std::string& name);
   std::vector<ListedFile> ListFiles(const char* kind) const;
+  void RemoveAbandoned(const std::vector<ListedFile>& temporaries, int64_t newest_change_s) const;
   void EvictNowAndThen(int64_t written_bytes);
   int64_t Count(int64_t StoreCounters::*counter, int64_t by = 1);
   int64_t NowUnixSeconds() const;
