@@ -56,9 +56,7 @@ WHET_DEVICE void schedule(Uint32 shared) {
   Mailbox mailbox{shared, {}};
   const int bins = static_cast<int>(gridDim.x);
   const int mine = static_cast<int>(blockIdx.x);
-  if constexpr (TUNE_SCHEDULE == 0) {
-    mailbox.put(work_at(mine));
-  } else if constexpr (TUNE_SCHEDULE == 1) {
+  if constexpr (TUNE_SCHEDULE == 1) {
     // Odd rounds go backwards, so that falling costs even out.
     for (int round = 0;; ++round) {
       const int index = round * bins + ((round & 1) != 0 ? bins - 1 - mine : mine);

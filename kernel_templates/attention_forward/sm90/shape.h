@@ -16,11 +16,11 @@ constexpr int kBlockQ = kRows * kWarpgroups;
 constexpr int kBlockKv = TUNE_BLOCK_KV;
 constexpr int kStages = TUNE_STAGES;
 constexpr bool kOverlap = TUNE_OVERLAP;
-constexpr bool kPingPong = TUNE_PING_PONG;
+constexpr bool kPingPong = kOverlap && kWarpgroups > 1;
 constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
-constexpr int kQStages = TUNE_Q_STAGES;
+constexpr int kQStages = 1;
 // Probabilities may grow to 2^kLazyLog2 before the output is rescaled to a new row maximum.
-constexpr int kLazyLog2 = TUNE_LAZY_LOG2;
+constexpr int kLazyLog2 = 8;
 
 constexpr int kDqk = SHAPE_DQK;
 constexpr int kDv = SHAPE_DV;
