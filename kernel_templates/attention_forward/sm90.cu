@@ -1,16 +1,19 @@
 // Attention forward for NVIDIA Hopper in BF16.
 //
-// A block has kWarpgroups consumer warpgroups, each with 64 query rows of one head, and a producer warp that feeds them K and V tiles
-// through rings of shared memory with the copy engine. Scores, probabilities and output stay in registers: the scores' accumulator layout
-// is, packed to BF16, the layout of the left operand of P V.
+// A block has kWarpgroups consumer warpgroups, each with 64 query rows of one head, and a producer warpgroup whose warps plan the work and
+// feed Q, K and V tiles through rings of shared memory with the copy engine. Scores, probabilities and output stay in registers: the
+// scores' accumulator layout is, packed to BF16, the layout of the left operand of P V.
 //
-// Tiles of keys are taken from the last visible one down to the first, so that those that need a mask come first. Three overlaps hide the
-// softmax behind the matrix products:
-//   overlap    a warpgroup issues the scores of the next tile and P V of this one together, and does its softmax while P V runs
-//   ping_pong  named barriers pass the right to issue products round the warpgroups, so that one does its softmax while others multiply
-//   schedule   a block takes several query blocks; it writes one while the next one's scores are computed (schedule 1 and 2)
-// With `speculate`, probabilities refer to the row maximum of earlier tiles, and are computed anew only where that proves too low.
-// Query blocks with many visible keys come first, and heads are taken in groups whose keys and values fit in the L2 cache.
+// Tiles of keys are taken from the last visible one down to the first, so that those that need a mask come first. What hides the softmax
+// behind the matrix products:
+//   - a warpgroup issues the scores of the next tile and P V of this one together, and does its softmax while P V runs (`overlap`);
+//   - named barriers pass the right to issue products round the warpgroups, so that one does its softmax while others multiply;
+//   - a block takes many query blocks and runs from one into the next: the first scores of the next are issued with the last P V of this
+//     one, and this one's output is written while the scores after that are computed;
+//   - with `speculate`, probabilities refer to the row maximum of earlier tiles, so they need not wait for this tile's; they are computed
+//     anew only where their sum shows that this was too low.
+// Query blocks with many visible keys come first, and heads are taken in groups whose keys and values fit in the L2 cache: reading them from
+// memory again costs power, and so clock.
 #include "attention_forward/sm90/load.h"
 #include "attention_forward/sm90/output.h"
 #include "attention_forward/sm90/products.h"

@@ -24,8 +24,8 @@ WHET_DEVICE void product_wait() {
 // after the other, aligned to 1024 bytes. `panel_bytes` is the distance from panel to panel, and matters only when the panels lie along the
 // dimension that is not summed over.
 WHET_DEVICE Uint64 panel_descriptor(Uint32 address, Uint32 panel_bytes) {
-  return (static_cast<Uint64>(1) << 62) | (static_cast<Uint64>(1024 >> 4) << 32) | (static_cast<Uint64>(panel_bytes >> 4) << 16) |
-         ((address & 0x3ffffu) >> 4);
+  return (static_cast<Uint64>(1) << 62) | (static_cast<Uint64>(1024 >> 4) << 32) |
+         (static_cast<Uint64>(panel_bytes >> 4) << 16) | ((address & 0x3ffffu) >> 4);
 }
 
 // d[64 x kColumns] (+)= a[64 x 16] b[16 x kColumns], BF16 with f32 accumulators, by one warpgroup. `accumulate` 0 overwrites d.
@@ -62,68 +62,96 @@ struct Product;
 #define WHET_REGISTERS_104 WHET_REGISTERS_96 ", %48, %49, %50, %51"
 #define WHET_OPERANDS_104(d) WHET_OPERANDS_96(d), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51])
 #define WHET_REGISTERS_112 WHET_REGISTERS_104 ", %52, %53, %54, %55"
-#define WHET_OPERANDS_112(d) WHET_OPERANDS_104(d), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+#define WHET_OPERANDS_112(d) \
+  WHET_OPERANDS_104(d), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
 #define WHET_REGISTERS_120 WHET_REGISTERS_112 ", %56, %57, %58, %59"
-#define WHET_OPERANDS_120(d) WHET_OPERANDS_112(d), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59])
+#define WHET_OPERANDS_120(d) \
+  WHET_OPERANDS_112(d), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59])
 #define WHET_REGISTERS_128 WHET_REGISTERS_120 ", %60, %61, %62, %63"
-#define WHET_OPERANDS_128(d) WHET_OPERANDS_120(d), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+#define WHET_OPERANDS_128(d) \
+  WHET_OPERANDS_120(d), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 #define WHET_REGISTERS_136 WHET_REGISTERS_128 ", %64, %65, %66, %67"
-#define WHET_OPERANDS_136(d) WHET_OPERANDS_128(d), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
+#define WHET_OPERANDS_136(d) \
+  WHET_OPERANDS_128(d), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
 #define WHET_REGISTERS_144 WHET_REGISTERS_136 ", %68, %69, %70, %71"
-#define WHET_OPERANDS_144(d) WHET_OPERANDS_136(d), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+#define WHET_OPERANDS_144(d) \
+  WHET_OPERANDS_136(d), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
 #define WHET_REGISTERS_152 WHET_REGISTERS_144 ", %72, %73, %74, %75"
-#define WHET_OPERANDS_152(d) WHET_OPERANDS_144(d), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75])
+#define WHET_OPERANDS_152(d) \
+  WHET_OPERANDS_144(d), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75])
 #define WHET_REGISTERS_160 WHET_REGISTERS_152 ", %76, %77, %78, %79"
-#define WHET_OPERANDS_160(d) WHET_OPERANDS_152(d), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+#define WHET_OPERANDS_160(d) \
+  WHET_OPERANDS_152(d), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
 #define WHET_REGISTERS_168 WHET_REGISTERS_160 ", %80, %81, %82, %83"
-#define WHET_OPERANDS_168(d) WHET_OPERANDS_160(d), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83])
+#define WHET_OPERANDS_168(d) \
+  WHET_OPERANDS_160(d), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83])
 #define WHET_REGISTERS_176 WHET_REGISTERS_168 ", %84, %85, %86, %87"
-#define WHET_OPERANDS_176(d) WHET_OPERANDS_168(d), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87])
+#define WHET_OPERANDS_176(d) \
+  WHET_OPERANDS_168(d), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87])
 #define WHET_REGISTERS_184 WHET_REGISTERS_176 ", %88, %89, %90, %91"
-#define WHET_OPERANDS_184(d) WHET_OPERANDS_176(d), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
+#define WHET_OPERANDS_184(d) \
+  WHET_OPERANDS_176(d), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
 #define WHET_REGISTERS_192 WHET_REGISTERS_184 ", %92, %93, %94, %95"
-#define WHET_OPERANDS_192(d) WHET_OPERANDS_184(d), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+#define WHET_OPERANDS_192(d) \
+  WHET_OPERANDS_184(d), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
 #define WHET_REGISTERS_200 WHET_REGISTERS_192 ", %96, %97, %98, %99"
-#define WHET_OPERANDS_200(d) WHET_OPERANDS_192(d), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
+#define WHET_OPERANDS_200(d) \
+  WHET_OPERANDS_192(d), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
 #define WHET_REGISTERS_208 WHET_REGISTERS_200 ", %100, %101, %102, %103"
-#define WHET_OPERANDS_208(d) WHET_OPERANDS_200(d), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103])
+#define WHET_OPERANDS_208(d) \
+  WHET_OPERANDS_200(d), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103])
 #define WHET_REGISTERS_216 WHET_REGISTERS_208 ", %104, %105, %106, %107"
-#define WHET_OPERANDS_216(d) WHET_OPERANDS_208(d), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107])
+#define WHET_OPERANDS_216(d) \
+  WHET_OPERANDS_208(d), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107])
 #define WHET_REGISTERS_224 WHET_REGISTERS_216 ", %108, %109, %110, %111"
-#define WHET_OPERANDS_224(d) WHET_OPERANDS_216(d), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111])
+#define WHET_OPERANDS_224(d) \
+  WHET_OPERANDS_216(d), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111])
 #define WHET_REGISTERS_232 WHET_REGISTERS_224 ", %112, %113, %114, %115"
-#define WHET_OPERANDS_232(d) WHET_OPERANDS_224(d), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115])
+#define WHET_OPERANDS_232(d) \
+  WHET_OPERANDS_224(d), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115])
 #define WHET_REGISTERS_240 WHET_REGISTERS_232 ", %116, %117, %118, %119"
-#define WHET_OPERANDS_240(d) WHET_OPERANDS_232(d), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119])
+#define WHET_OPERANDS_240(d) \
+  WHET_OPERANDS_232(d), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119])
 #define WHET_REGISTERS_248 WHET_REGISTERS_240 ", %120, %121, %122, %123"
-#define WHET_OPERANDS_248(d) WHET_OPERANDS_240(d), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123])
+#define WHET_OPERANDS_248(d) \
+  WHET_OPERANDS_240(d), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123])
 #define WHET_REGISTERS_256 WHET_REGISTERS_248 ", %124, %125, %126, %127"
-#define WHET_OPERANDS_256(d) WHET_OPERANDS_248(d), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+#define WHET_OPERANDS_256(d) \
+  WHET_OPERANDS_248(d), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
 
 // p0... are the numbers of the operands that follow the n / 2 accumulators.
-#define WHET_PRODUCT(n, p0, p1, p2, p3, p4, p5, p6)                                                                                        \
-template <>                                                                                                                                \
-struct Product<n> {                                                                                                                        \
-  static __device__ __forceinline__ void shared_shared(float* d, Uint64 a, Uint64 b, int accumulate) {                                      \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p2 ", 0;\n"                                                                         \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WHET_REGISTERS_##n "}, %" #p0 ", %" #p1 ", p, 1, 1, 0, 0;\n}" \
-                 : WHET_OPERANDS_##n(d)                                                                                                    \
-                 : "l"(a), "l"(b), "r"(accumulate));                                                                                       \
-  }                                                                                                                                        \
-  template <int kColumnsContiguous>                                                                                                        \
-  static __device__ __forceinline__ void registers(float* d, const Uint32* a, Uint64 b, int accumulate) {                         \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p5 ", 0;\n"                                                                         \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WHET_REGISTERS_##n "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, 1, 1, %" #p6 ";\n}" \
-                 : WHET_OPERANDS_##n(d)                                                                                                    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kColumnsContiguous));                          \
-  }                                                                                                                                        \
-  static __device__ __forceinline__ void register_shared(float* d, const Uint32* a, Uint64 b, int accumulate) {                   \
-    registers<0>(d, a, b, accumulate);                                                                                                     \
-  }                                                                                                                                        \
-  static __device__ __forceinline__ void register_columns(float* d, const Uint32* a, Uint64 b, int accumulate) {                  \
-    registers<1>(d, a, b, accumulate);                                                                                                     \
-  }                                                                                                                                        \
-}
+#define WHET_PRODUCT(n, p0, p1, p2, p3, p4, p5, p6)                                                \
+  template <>                                                                                      \
+  struct Product<n> {                                                                              \
+    static __device__ __forceinline__ void shared_shared(float* d, Uint64 a, Uint64 b,             \
+                                                         int accumulate) {                         \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p2                                        \
+                   ", 0;\n"                                                                        \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WHET_REGISTERS_##n \
+                   "}, %" #p0 ", %" #p1 ", p, 1, 1, 0, 0;\n}"                                      \
+                   : WHET_OPERANDS_##n(d)                                                          \
+                   : "l"(a), "l"(b), "r"(accumulate));                                             \
+    }                                                                                              \
+    template <int kColumnsContiguous>                                                              \
+    static __device__ __forceinline__ void registers(float* d, const Uint32* a, Uint64 b,          \
+                                                     int accumulate) {                             \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p5                                        \
+                   ", 0;\n"                                                                        \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WHET_REGISTERS_##n \
+                   "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, 1, 1, %" #p6 ";\n}"  \
+                   : WHET_OPERANDS_##n(d)                                                          \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),          \
+                     "n"(kColumnsContiguous));                                                     \
+    }                                                                                              \
+    static __device__ __forceinline__ void register_shared(float* d, const Uint32* a, Uint64 b,    \
+                                                           int accumulate) {                       \
+      registers<0>(d, a, b, accumulate);                                                           \
+    }                                                                                              \
+    static __device__ __forceinline__ void register_columns(float* d, const Uint32* a, Uint64 b,   \
+                                                            int accumulate) {                      \
+      registers<1>(d, a, b, accumulate);                                                           \
+    }                                                                                              \
+  }
 
 WHET_PRODUCT(8, 4, 5, 6, 7, 8, 9, 10);
 WHET_PRODUCT(16, 8, 9, 10, 11, 12, 13, 14);
