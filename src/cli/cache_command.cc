@@ -103,7 +103,7 @@ Outcome CacheCommand::Run(Session& session) {
     if (!a.ok()) continue;
     console.Line(absl::StrFormat("  %s  %9s  %s  %s  %s\n      %s", AgeText(entry.created_unix_s),
                                  BytesText(entry.facts.object_bytes), a->target, a->compiler,
-                                 a->variant, a->problem));
+                                 a->variant, ProblemText(a->problem)));
   }
   if (!winners->empty()) console.Line("winners");
   for (const WinnerEntry& entry : *winners) {
@@ -111,7 +111,7 @@ Outcome CacheCommand::Run(Session& session) {
     const auto fields = KeyFields(entry.key);
     console.Line(absl::StrFormat("  %s  %s  %s\n      %s", AgeText(entry.created_unix_s),
                                  KeyField(fields, "product"), entry.variant,
-                                 KeyField(fields, "problem")));
+                                 ProblemText(KeyField(fields, "problem"))));
   }
   json["stored_bytes"] = bytes;
   console.Line(absl::StrFormat("%d code objects (%s), %d winners in %s", code->size(),

@@ -220,7 +220,6 @@ Outcome CompileCommand::Run(Session& session) {
   }
   const Store& store = (*runtime)->store();
   const std::string where = store.persistent() ? store.path() : "";
-  console.Json(DumpJson({{"cache", where}, {"targets", results}}));
   if (where.empty()) {
     console.Line("nothing was kept: there is no cache on disk; `whet doctor` says why");
   } else {
@@ -234,6 +233,9 @@ Outcome CompileCommand::Run(Session& session) {
             "the first: %s",
             failed, targets->size() * problems->size(), worst.status.message()));
   }
+  ordered_json json = {{"cache", where}, {"targets", std::move(results)}};
+  if (failed > 0) json["error"] = ErrorJson(worst);
+  console.Json(DumpJson(json));
   return worst;
 }
 

@@ -11,13 +11,14 @@ namespace {
 constexpr int64_t kRewriteNs = 50'000'000;
 constexpr int64_t kReassureNs = 5'000'000'000;
 constexpr int kBarWidth = 24;
-constexpr int kLabelWidth = 12;
+constexpr int kLabelWidth = 14;
 
 // What the tuner calls its stages, said to people.
 absl::string_view StageText(absl::string_view stage) {
   if (stage == "compile") return "compiling";
   if (stage == "verify") return "verifying";
   if (stage == "screen") return "screening";
+  if (stage == "heats") return "racing";
   if (stage == "finals") return "timing the finalists";
   return stage;
 }
@@ -32,14 +33,14 @@ std::string OneLine(absl::string_view text) {
   std::string line;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool control = byte < 0x20 || byte == 0x7F;
-    if (!control) {
+    const bool blank = byte <= 0x20 || byte == 0x7F;
+    if (!blank) {
       line.push_back(c);
     } else if (!line.empty() && line.back() != ' ') {
       line.push_back(' ');
     }
   }
-  while (!line.empty() && line.back() == ' ') line.pop_back();
+  if (!line.empty() && line.back() == ' ') line.pop_back();
   return line;
 }
 

@@ -68,7 +68,7 @@ class Console {
   int64_t shown_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// One printable line: newlines and other control characters become spaces.
+// One printable line: runs of spaces, newlines and other control characters become one space.
 std::string OneLine(absl::string_view text);
 
 }  // namespace whet

@@ -68,11 +68,11 @@ void ReportCache(Session& session, ordered_json* json) {
   const std::string file = directory.empty() ? "" : JoinPath(directory, "cache.db");
   const bool exists = !file.empty() && IsRegularFile(file);
   session.console.Row("cache", directory.empty() ? "in memory only" : directory);
-  session.console.Row(
-      "", absl::StrCat(
-              exists ? "holds a cache.db; " : "empty; ", "file system ", system.name,
-              system.kind == FileSystemKind::kNetwork ? " (network: no shared locks)" : " (local)",
-              "; policy ", CachePolicyName(options.cache_policy)));
+  session.console.Row("", absl::StrCat(exists ? "holds a cache.db; " : "empty; ", system.name,
+                                       system.kind == FileSystemKind::kNetwork
+                                           ? ", a network file system: no locks are relied on"
+                                           : "",
+                                       "; policy ", CachePolicyName(options.cache_policy)));
   if (!why.empty()) session.console.Row("", why);
   (*json)["cache"] = {{"directory", directory},
                       {"exists", exists},

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -90,7 +91,7 @@ ExitCode RunVerb(std::vector<std::unique_ptr<Command>>& commands, Console& conso
   }
   console.EndProgress();
   if (outcome.code != ExitCode::kDone) {
-    console.Json(ErrorJson(outcome));
+    console.Json(DumpJson({{"error", ErrorJson(outcome)}}));
     console.Error(outcome.status.message());
   }
   if (!console.Flush()) {
@@ -139,7 +140,7 @@ int Main(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     Console console(stdout, stderr, {.json = flags.json});
     const Outcome outcome{ExitCode::kUsage, absl::InvalidArgumentError(UsageError(app, error))};
-    console.Json(ErrorJson(outcome));
+    console.Json(DumpJson({{"error", ErrorJson(outcome)}}));
     console.Error(outcome.status.message());
     return static_cast<int>(outcome.code);
   }

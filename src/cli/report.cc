@@ -68,12 +68,15 @@ std::string GainText(double gain) {
 std::string ResolutionText(const Resolution& r) {
   const auto ns = [](absl::Duration d) { return DurationText(absl::ToDoubleNanoseconds(d)); };
   if (r.variant_origin == Origin::kTuned) {
-    return absl::StrFormat("%d of %d variants compiled (%s), tuned on these tensors (%s)",
-                           r.compiled, r.variants, ns(r.compile), ns(r.tune));
+    return absl::StrFormat("%d of %d variants compiled (%s) and tuned on these tensors", r.compiled,
+                           r.variants, ns(r.compile));
+  }
+  if (r.variant_origin == r.code_origin) {
+    return absl::StrCat("variant and code ", OriginText(r.code_origin));
   }
   std::string text =
       absl::StrCat("variant ", OriginText(r.variant_origin), ", code ", OriginText(r.code_origin));
-  if (r.code_origin == Origin::kCompiled) absl::StrAppend(&text, " (", ns(r.compile), ")");
+  if (r.compile > absl::ZeroDuration()) absl::StrAppend(&text, " (", ns(r.compile), ")");
   return text;
 }
 
@@ -93,6 +96,12 @@ std::string DeviceText(const DeviceIdentity& identity) {
       PlatformName(identity.target.platform), ": ", identity.product, ", ", identity.compute_units,
       identity.target.platform == Platform::kCpu ? " processors, " : " compute units, ",
       identity.target.ToString());
+}
+
+std::string ProblemText(const std::string& canonical) {
+  std::string operation;
+  const absl::StatusOr<FieldValues> fields = ParseFieldText(canonical, &operation);
+  return fields.ok() ? ShortProblemText(operation, *fields) : canonical;
 }
 
 ordered_json NumberJson(double value) {
@@ -174,11 +183,10 @@ std::string DumpJson(const ordered_json& json) {
   return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace);
 }
 
-std::string ErrorJson(const Outcome& outcome) {
-  return DumpJson({{"error",
-                    {{"exit_code", static_cast<int>(outcome.code)},
-                     {"code", absl::StatusCodeToString(outcome.status.code())},
-                     {"message", std::string(outcome.status.message())}}}});
+ordered_json ErrorJson(const Outcome& outcome) {
+  return {{"exit_code", static_cast<int>(outcome.code)},
+          {"code", absl::StatusCodeToString(outcome.status.code())},
+          {"message", std::string(outcome.status.message())}};
 }
 
 }  // namespace whet

@@ -30,6 +30,8 @@ std::string GainText(double gain);
 std::string ResolutionText(const Resolution& resolution);
 // "2.1e-03 (relative L2 against float64, all 3072 rows)"
 std::string CheckText(const OutputCheck& check);
+// A canonical problem text without the fields that follow from others; any verb takes it back.
+std::string ProblemText(const std::string& canonical);
 // "cpu: AMD EPYC 9B14, 2 processors, x86-64:avx2,..."
 std::string DeviceText(const DeviceIdentity& identity);
 
@@ -43,7 +45,7 @@ nlohmann::ordered_json TuningJson(const TuningResult& tuning);
 nlohmann::ordered_json NumberJson(double value);
 // Text with anything that is not UTF-8 replaced: paths and driver names may be any bytes.
 std::string DumpJson(const nlohmann::ordered_json& json);
-// {"error": {"exit_code": 3, "code": "INVALID_ARGUMENT", "message": "..."}}
-std::string ErrorJson(const Outcome& outcome);
+// {"exit_code": 3, "code": "INVALID_ARGUMENT", "message": "..."}: the "error" of every JSON answer.
+nlohmann::ordered_json ErrorJson(const Outcome& outcome);
 
 }  // namespace whet

@@ -190,7 +190,7 @@ Outcome RunCommand::Call(Session& session, Runtime& runtime, const KernelTemplat
   const Operation& operation = OperationFor(kernel_template.name());
   absl::StatusOr<std::vector<OutputFile>> files = OutputFiles(input.tensors);
   if (!files.ok()) return InputFailure(files.status());
-  console.Row("problem", input.problem.text());
+  console.Row("problem", ProblemText(input.problem.text()));
   console.Row("device", DeviceText(device.identity()));
 
   absl::StatusOr<std::unique_ptr<DeviceCall>> call = DeviceCall::Make(device, input.tensors);
@@ -241,11 +241,14 @@ Outcome RunCommand::Call(Session& session, Runtime& runtime, const KernelTemplat
     if (!written.ok()) return InputFailure(written);
   }
   PrintCall(console, report, operation, input.problem, *files);
-  console.Json(DumpJson(CallJson(report, operation, input.problem, device.identity(), *files)));
-  absl::Status judged =
+  Outcome outcome;
+  outcome.status =
       JudgeChecks(report.checks, input.tensors, kernel_template, report.plan->resolution());
-  if (!judged.ok()) return {ExitCode::kWrongResult, judged};
-  return {};
+  if (!outcome.status.ok()) outcome.code = ExitCode::kWrongResult;
+  ordered_json json = CallJson(report, operation, input.problem, device.identity(), *files);
+  if (!outcome.status.ok()) json["error"] = ErrorJson(outcome);
+  console.Json(DumpJson(json));
+  return outcome;
 }
 
 }  // namespace

@@ -90,22 +90,20 @@ Outcome TuneCommand::Run(Session& session) {
   Outcome first_failure;
   size_t failed = 0;
   for (const ListedProblem& listed : *problems) {
-    ordered_json json = ordered_json::object();
-    Outcome outcome = TuneOne(session, **runtime, listed, &json);
+    ordered_json result = ordered_json::object();
+    Outcome outcome = TuneOne(session, **runtime, listed, &result);
     session.console.EndProgress();
     if (outcome.code != ExitCode::kDone) {
       const std::string where = listed.origin.empty() ? "" : absl::StrCat(listed.origin, ": ");
       outcome.status =
           absl::Status(outcome.status.code(), absl::StrCat(where, outcome.status.message()));
-      json["error"] = std::string(outcome.status.message());
+      result["error"] = std::string(outcome.status.message());
       if (failed++ == 0) first_failure = outcome;
       // The last line of all is the first failure's; the others must be seen too.
       if (problems->size() > 1) session.console.Error(outcome.status.message());
     }
-    results.push_back(std::move(json));
+    results.push_back(std::move(result));
   }
-  session.console.Json(
-      DumpJson({{"device", DeviceJson((*runtime)->device().identity())}, {"problems", results}}));
   if (problems->size() > 1) {
     session.console.Line(
         absl::StrFormat("%d of %d problems tuned", problems->size() - failed, problems->size()));
@@ -115,6 +113,10 @@ Outcome TuneCommand::Run(Session& session) {
           absl::StrFormat("%d of %d problems could not be tuned", failed, problems->size()));
     }
   }
+  ordered_json json = {{"device", DeviceJson((*runtime)->device().identity())},
+                       {"problems", std::move(results)}};
+  if (failed > 0) json["error"] = ErrorJson(first_failure);
+  session.console.Json(DumpJson(json));
   return first_failure;
 }
 
@@ -124,7 +126,7 @@ Outcome TuneCommand::TuneOne(Session& session, Runtime& runtime, const ListedPro
   if (!kernel_template.ok()) return InputFailure(kernel_template.status());
   absl::StatusOr<CallInput> input = MakeCallInput(**kernel_template, flags_, listed.text);
   if (!input.ok()) return InputFailure(input.status());
-  session.console.Row("problem", input->problem.text());
+  session.console.Row("problem", ProblemText(input->problem.text()));
   (*json)["problem"] = input->problem.text();
   absl::StatusOr<std::unique_ptr<DeviceCall>> call =
       DeviceCall::Make(runtime.device(), input->tensors);

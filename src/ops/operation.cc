@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "src/ops/attention_forward.h"
 #include "src/ops/rms_norm.h"
 
@@ -123,6 +124,25 @@ int64_t IntegerField(const FieldValues& fields, absl::string_view name, int64_t 
   if (const int64_t* integer = std::get_if<int64_t>(value)) return *integer;
   int64_t parsed = 0;
   return absl::SimpleAtoi(std::get<std::string>(*value), &parsed) ? parsed : otherwise;
+}
+
+std::string ShortProblemText(absl::string_view template_name, const FieldValues& fields) {
+  const Operation& operation = OperationFor(template_name);
+  FieldValues kept = fields;
+  for (size_t i = kept.size(); i-- > 0;) {
+    FieldValues fewer = kept;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    const FieldValues completed = operation.CompleteFields(fewer);
+    const bool same = std::all_of(fields.begin(), fields.end(), [&](const auto& field) {
+      const Value* value = FindField(completed, field.first);
+      return value != nullptr && *value == field.second;
+    });
+    if (same) kept = std::move(fewer);
+  }
+  return absl::StrCat(template_name, ":",
+                      absl::StrJoin(kept, ",", [](std::string* out, const auto& field) {
+                        absl::StrAppend(out, field.first, "=", ValueText(field.second));
+                      }));
 }
 
 absl::Status MergeField(FieldValues* fields, absl::string_view name, Value value,

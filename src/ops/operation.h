@@ -116,6 +116,11 @@ const Value* FindField(const FieldValues& fields, absl::string_view name);
 // Integer value of a field; `otherwise` when it is absent or text that is no integer.
 int64_t IntegerField(const FieldValues& fields, absl::string_view name, int64_t otherwise);
 
+// The shortest fields that CompleteFields makes into these again, as text for people:
+// "rms_norm:dtype=bf16,rows=4,columns=8". `fields` without those at their template default, as a
+// canonical text has them.
+std::string ShortProblemText(absl::string_view template_name, const FieldValues& fields);
+
 // Adds a field read off a tensor. InvalidArgument when it was given as something else:
 // "q has heads_q = 12, but the problem says heads_q = 8".
 absl::Status MergeField(FieldValues* fields, absl::string_view name, Value value,

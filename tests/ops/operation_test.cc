@@ -75,6 +75,29 @@ TEST(OperationTest, EveryExampleIsAProblem) {
   EXPECT_EQ(OperationFor("someone_elses").name(), "");
 }
 
+TEST(OperationTest, ShortTextLeavesOutWhatFollows) {
+  const KernelTemplate t = Template("attention_forward");
+  const struct {
+    const char* given;
+    const char* shortened;
+  } cases[] = {
+      {"dtype=bf16,batch=1,heads_q=12,heads_kv=12,seq_q=256,seq_kv=256,dqk=32,dv=32,causal=0",
+       "attention_forward:dtype=bf16,batch=1,heads_q=12,seq_q=256,dqk=32"},
+      {"dtype=bf16,batch=1,heads_q=12,heads_kv=4,seq_q=256,seq_kv=9,dqk=32,causal=1",
+       "attention_forward:dtype=bf16,batch=1,heads_q=12,heads_kv=4,seq_q=256,seq_kv=9,dqk=32,"
+       "causal=1"},
+      {"dtype=bf16,batch=1,heads_q=2,seq_q=6,dqk=32,k_stride_s=40",
+       "attention_forward:dtype=bf16,batch=1,heads_q=2,seq_q=6,dqk=32,k_stride_s=40"},
+  };
+  for (const auto& c : cases) {
+    const Problem p = *MakeProblem(t, c.given);
+    std::string operation;
+    EXPECT_EQ(ShortProblemText(t.name(), *ParseFieldText(p.text(), &operation)), c.shortened);
+    EXPECT_EQ(MakeProblem(t, c.shortened)->text(), p.text());
+  }
+  EXPECT_EQ(ShortProblemText("unknown", {{"rows", int64_t{3}}}), "unknown:rows=3");
+}
+
 TEST(AttentionForwardTest, VisiblePairsCountTheMask) {
   for (int64_t seq_q = 0; seq_q < 9; ++seq_q) {
     for (int64_t seq_kv = 0; seq_kv < 9; ++seq_kv) {
