@@ -1,0 +1,199 @@
+#include "src/tune/online.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "src/tune/statistics.h"
+
+namespace whet {
+namespace {
+
+// Racing keeps as many of the best's latest times; older ones are of another clock.
+constexpr size_t kRecent = 15;
+
+}  // namespace
+
+OnlineTuner::OnlineTuner(int candidates, int initial, const OnlinePolicy& policy)
+    : policy_(policy), best_(initial), entries_(static_cast<size_t>(candidates)) {
+  MutexLock lock(mutex_);
+  entries_[static_cast<size_t>(initial)].state = State::kRacing;
+  if (candidates == 1) settled_.store(true, std::memory_order_release);
+}
+
+double OnlineTuner::Estimate(const Entry& entry) const {
+  return entry.trials_ns.empty() ? entry.verified_ns : Median(entry.trials_ns);
+}
+
+double OnlineTuner::BestNs() const { return Estimate(entries_[static_cast<size_t>(best())]); }
+
+bool OnlineTuner::BudgetLeft(double share) const {
+  const double allowed = policy_.slowdown * static_cast<double>(policy_.horizon) * BestNs() * share;
+  return cost_ns_ < allowed;
+}
+
+double OnlineTuner::CostInCalls() {
+  MutexLock lock(mutex_);
+  return BestNs() > 0 ? cost_ns_ / BestNs() : 0;
+}
+
+int OnlineTuner::NextUnknown() const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].state == State::kUnknown) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int OnlineTuner::WantsAdmission() {
+  if (settled()) return -1;
+  MutexLock lock(mutex_);
+  // A time of the best is needed first, to know what anything costs. The last third of the budget
+  // is for finding out which of the admitted ones is best.
+  if (!blocks_.empty() || BestNs() == 0 || !BudgetLeft(0.67)) return -1;
+  return NextUnknown();
+}
+
+void OnlineTuner::Admitted(int candidate, double ns) {
+  MutexLock lock(mutex_);
+  Entry& entry = entries_[static_cast<size_t>(candidate)];
+  entry.verified_ns = ns;
+  cost_ns_ += ns;
+  const bool hopeless = BestNs() > 0 && ns > BestNs() * policy_.hopeless;
+  entry.state = hopeless ? State::kOut : State::kRacing;
+}
+
+void OnlineTuner::Rejected(int candidate) {
+  MutexLock lock(mutex_);
+  entries_[static_cast<size_t>(candidate)].state = State::kOut;
+}
+
+// The admitted one with the fewest trials; among equals the one that looked fastest.
+int OnlineTuner::NextRacing() const {
+  int next = -1;
+  const int current = best();
+  for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
+    const Entry& e = entries_[static_cast<size_t>(i)];
+    if (i == current || e.state != State::kRacing) continue;
+    if (e.trials_ns.size() >= static_cast<size_t>(policy_.trials)) continue;
+    if (next >= 0) {
+      const Entry& n = entries_[static_cast<size_t>(next)];
+      if (e.trials_ns.size() > n.trials_ns.size()) continue;
+      if (e.trials_ns.size() == n.trials_ns.size() && Estimate(e) >= Estimate(n)) continue;
+    }
+    next = i;
+  }
+  return next;
+}
+
+int OnlineTuner::Choose() {
+  if (settled()) return best();
+  MutexLock lock(mutex_);
+  ++calls_;
+  if (!blocks_.empty()) return blocks_[block_].candidate;
+  const int challenger = NextRacing();
+  if (challenger < 0 || BestNs() == 0) return best();
+  if (static_cast<double>(trial_calls_) >= policy_.share * static_cast<double>(calls_)) {
+    return best();
+  }
+  ++trial_calls_;
+  return challenger;
+}
+
+void OnlineTuner::RecordTrial(int candidate, double ns) {
+  Entry& entry = entries_[static_cast<size_t>(candidate)];
+  entry.trials_ns.push_back(ns);
+  if (entry.trials_ns.size() > kRecent) entry.trials_ns.erase(entry.trials_ns.begin());
+  const int current = best();
+  if (candidate == current || entry.state != State::kRacing) return;
+  const double best_ns = BestNs();
+  if (best_ns <= 0) return;
+  cost_ns_ += ns - best_ns;
+  // The shortest of the trials: what disturbs a call only makes it longer.
+  const double shortest = *std::min_element(entry.trials_ns.begin(), entry.trials_ns.end());
+  if (entry.trials_ns.size() >= 2 && shortest > best_ns * (1 + policy_.margin)) {
+    entry.state = State::kOut;
+  } else if (entry.trials_ns.size() >= 2 && Median(entry.trials_ns) < best_ns) {
+    // Clearly better already: later calls gain from it at once. A gain within the margin waits for
+    // the duels.
+    if (Median(entry.trials_ns) < best_ns * (1 - policy_.margin)) {
+      best_.store(candidate, std::memory_order_release);
+    }
+  }
+}
+
+void OnlineTuner::Record(int candidate, double ns) {
+  if (settled()) return;
+  MutexLock lock(mutex_);
+  if (!blocks_.empty()) {
+    RecordDuel(candidate, ns);
+    return;
+  }
+  RecordTrial(candidate, ns);
+  if (BestNs() == 0) return;
+  const bool admissions_over = NextUnknown() < 0 || !BudgetLeft(0.67);
+  const bool racing_over = NextRacing() < 0 || !BudgetLeft(0.85);
+  if (admissions_over && racing_over) BeginDuels();
+}
+
+void OnlineTuner::BeginDuels() {
+  std::vector<std::pair<double, int>> others;
+  const int current = best();
+  for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
+    const Entry& e = entries_[static_cast<size_t>(i)];
+    if (i != current && e.state == State::kRacing && !e.trials_ns.empty()) {
+      others.emplace_back(Estimate(e), i);
+    }
+  }
+  std::sort(others.begin(), others.end());
+  if (others.size() > static_cast<size_t>(policy_.duellists)) {
+    others.resize(static_cast<size_t>(policy_.duellists));
+  }
+  if (others.empty()) {
+    settled_.store(true, std::memory_order_release);
+    return;
+  }
+  for (int duel = 0; duel < policy_.duels; ++duel) {
+    for (const auto& [estimate, candidate] : others) {
+      blocks_.push_back({.candidate = current, .ns = {}});
+      blocks_.push_back({.candidate = candidate, .ns = {}});
+    }
+  }
+  blocks_.push_back({.candidate = current, .ns = {}});
+}
+
+void OnlineTuner::RecordDuel(int candidate, double ns) {
+  Block& block = blocks_[block_];
+  // The time of a call from before the turn.
+  if (candidate != block.candidate) return;
+  block.ns.push_back(ns);
+  if (candidate != best()) cost_ns_ += ns - BestNs();
+  if (block.ns.size() < static_cast<size_t>(policy_.duel_calls)) {
+    if (!BudgetLeft(1)) DecideDuels();
+    return;
+  }
+  if (++block_ == blocks_.size()) DecideDuels();
+}
+
+void OnlineTuner::DecideDuels() {
+  const auto median = [](const Block& block) {
+    // The first calls of a turn run on what the turn before left.
+    const absl::Span<const double> ns(block.ns);
+    return Median(ns.subspan(ns.size() / 4));
+  };
+  std::map<int, std::vector<double>> ratios;
+  for (size_t b = 1; b + 1 < blocks_.size() && !blocks_[b + 1].ns.empty(); b += 2) {
+    const double beside = (median(blocks_[b - 1]) + median(blocks_[b + 1])) / 2;
+    ratios[blocks_[b].candidate].push_back(median(blocks_[b]) / beside);
+  }
+  double least = 1 - policy_.tie_zone;
+  for (const auto& [candidate, of_candidate] : ratios) {
+    if (Median(of_candidate) >= least) continue;
+    least = Median(of_candidate);
+    best_.store(candidate, std::memory_order_release);
+  }
+  settled_.store(true, std::memory_order_release);
+}
+
+void OnlineTuner::Settle() { settled_.store(true, std::memory_order_release); }
+
+}  // namespace whet

@@ -1,0 +1,112 @@
+// Tuning on live calls: nothing waits, the first call runs at once, and later calls try other
+// variants within a budget.
+//
+//   OnlineTuner tuner(/*candidates=*/n, /*initial=*/0, policy);
+//   // in each call:
+//   if (tuner.settled()) return Launch(tuner.best());
+//   if (int i = tuner.WantsAdmission(); i >= 0) VerifyOnScratch(i) ? tuner.Admitted(i, ns)
+//                                                                  : tuner.Rejected(i);
+//   int i = tuner.Choose();
+//   Launch(i), and when its time is known: tuner.Record(i, ns);
+//
+// Every variant is verified before a caller sees its result, so each call's result is right. That
+// verification is the only launch beside the caller's own, and it is counted like a slow call.
+//
+// States of a candidate:      unknown --Admitted--> racing --> stretch --> (best or out)
+//                                 |                    |
+//                                 +--Rejected--> out <-+ surely slower
+//
+// Invariants: (1) `best` is always admitted; (2) at any time at most policy.share of the calls were
+// trials of others while racing; (3) what trials cost over the best known variant stays within
+// policy.slowdown x policy.horizon calls of the best (one call may overshoot); then the best so far
+// is settled; (4) a single trial runs on what its neighbours left in caches and clock, so racing only
+// drops; duels of a dozen calls in a row, each held against the best's calls before and after it,
+// decide (a clock that changes over the first calls of a process cancels so); (5) settled is final.
+//
+// Thread-safe. Knows no device: times may come late, or never (an unrecorded trial is tried again).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "src/base/mutex.h"
+
+namespace whet {
+
+struct OnlinePolicy {
+  double share = 0.5;      // of calls that may be trials while racing
+  double slowdown = 0.03;  // of the horizon's total time
+  int64_t horizon = 1000;  // calls
+  int trials = 3;          // per candidate before it may go on
+  double margin = 0.09;    // slower than this in trials is out
+  double hopeless = 2.0;   // times the best at its verification is out at once
+  int duellists = 3;       // how many go on to duels with the best
+  int duel_calls = 12;     // in a row, by turns of the best and of the other
+  int duels = 3;           // of each
+  double tie_zone = 0.01;  // closer than this, the one that is running stays
+};
+
+class OnlineTuner {
+ public:
+  // `initial` is verified already (the default, or an inherited winner).
+  OnlineTuner(int candidates, int initial, const OnlinePolicy& policy);
+
+  // The winner so far.
+  int best() const { return best_.load(std::memory_order_acquire); }
+  // One load; true for good once it is.
+  bool settled() const { return settled_.load(std::memory_order_acquire); }
+
+  // The candidate to verify now, or -1. The same one until it is admitted or rejected.
+  int WantsAdmission();
+  void Admitted(int candidate, double ns);
+  // Did not compile, faulted or was wrong: never chosen.
+  void Rejected(int candidate);
+
+  // The candidate for the next call.
+  int Choose();
+  // The time of a call.
+  void Record(int candidate, double ns);
+  // Ends tuning with the best so far (the application has no time for it, say).
+  void Settle();
+
+  // What exploring has cost so far, in calls of the best.
+  double CostInCalls();
+
+ private:
+  enum class State : uint8_t { kUnknown, kRacing, kOut };
+  struct Entry {
+    State state = State::kUnknown;
+    double verified_ns = 0;
+    std::vector<double> trials_ns;
+  };
+  // Calls of one candidate in a row.
+  struct Block {
+    int candidate = 0;
+    std::vector<double> ns;
+  };
+  double BestNs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double Estimate(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool BudgetLeft(double share) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int NextUnknown() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int NextRacing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginDuels() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordDuel(int candidate, double ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DecideDuels() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordTrial(int candidate, double ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const OnlinePolicy policy_;
+  std::atomic<int> best_;
+  std::atomic<bool> settled_{false};
+  Mutex mutex_;
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t trial_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  double cost_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);  // of the duels; empty before them
+  size_t block_ ABSL_GUARDED_BY(mutex_) = 0;           // the one that runs
+};
+
+}  // namespace whet
