@@ -193,7 +193,7 @@ TEST_F(EntryFilesTest, FilesOfALaterVersionAreReadAsFarAsTheyAreKnown) {
 }
 
 // Scenarios A08, A13: 32 processes on "nodes" that have nothing in common but the directory.
-TEST(Scenario, A13_ProcessesWithoutCommonLocksShareADirectory) {
+TEST(Scenario, A08_A13_ProcessesWithoutCommonLocksShareADirectory) {
   TemporaryDirectory directory = *TemporaryDirectory::Create("whet-nodes");
   StoreOptions options;
   options.path = JoinPath(directory.path(), "cache/cache.db");
@@ -247,7 +247,6 @@ TEST(Scenario, A13_ProcessesWithoutCommonLocksShareADirectory) {
   }
 }
 
-// Scenario A02: the loser of a race to publish finds the winner's entry.
 TEST_F(EntryFilesTest, KilledNodesLoseNothingThatWasAcknowledged) {
   const uint64_t seed = 20260107;
   SCOPED_TRACE(absl::StrCat("seed ", seed));

@@ -88,7 +88,7 @@ TEST_F(HostFlightsTest, WhatIsThereIsNotMadeAndWhatIsNotIsMadeOnce) {
 }
 
 // Scenarios A05, A17, A18, A20: a cold cache and many processes; each kernel is built by one.
-TEST(Scenario, A18_OfManyProcessesOneBuildsEachKernel) {
+TEST(Scenario, A05_A17_A18_A20_OfManyProcessesOneBuildsEachKernel) {
   TemporaryDirectory directory = *TemporaryDirectory::Create("whet-flights");
   constexpr int kProcesses = 16, kKernels = 5;
   const std::string built = JoinPath(directory.path(), "built");
@@ -135,7 +135,7 @@ TEST(Scenario, A18_OfManyProcessesOneBuildsEachKernel) {
 }
 
 // Scenarios A24, A25: whoever is killed leaves nothing behind that anyone would wait for.
-TEST_F(HostFlightsTest, A24_AKilledHolderStopsNobody) {
+TEST_F(HostFlightsTest, A24_A25_AKilledHolderStopsNobody) {
   Holder holder = Hold("k");
   kill(holder.pid, SIGKILL);
   holder.Release();
@@ -216,7 +216,7 @@ TEST_F(HostFlightsTest, WhenTheHolderFailsAWaiterTakesOver) {
 }
 
 // Scenarios A12, A16: a lock that cannot be had is never an error.
-TEST_F(HostFlightsTest, A12_WithoutLocksEveryoneBuilds) {
+TEST_F(HostFlightsTest, A12_A16_WithoutLocksEveryoneBuilds) {
   const std::string file = JoinPath(directory_.path(), "file");
   ASSERT_TRUE(WriteFileAtomically(file, "x").ok());
   const std::string open_to_all = JoinPath(directory_.path(), "open");
