@@ -1,6 +1,7 @@
 #include "src/tune/tuner.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "src/tune/measuring.h"
 #include "src/tune/scratch.h"
 #include "src/tune/screening.h"
+#include "src/tune/search.h"
 #include "src/tune/statistics.h"
 
 namespace whet {
@@ -95,23 +97,16 @@ class Tuning {
   }
   void Drop(const Candidate& c, std::string reason) {
     EvidenceOf(c).outcome = VariantOutcome::kDropped;
+    Out(c, std::move(reason));
+  }
+  void Out(const Candidate& c, std::string reason) {
     EvidenceOf(c).reason = std::move(reason);
     std::erase_if(alive_, [&](const Candidate* a) { return a == &c; });
+    ReportOut(EvidenceOf(c));
   }
   void Fail(const Candidate& c, const absl::Status& status) {
-    Drop(c, std::string(status.message()));
     EvidenceOf(c).outcome = VariantOutcome::kFailed;
-  }
-
-  // In order of preference, but the incumbent early: it must not be left out for want of time.
-  std::vector<size_t> PreparationOrder() const {
-    std::vector<size_t> order;
-    for (size_t i = 0; i < request_.variants.size(); ++i) order.push_back(i);
-    if (incumbent_.has_value() && *incumbent_ > 1) {
-      std::rotate(order.begin() + 1, order.begin() + static_cast<std::ptrdiff_t>(*incumbent_),
-                  order.begin() + static_cast<std::ptrdiff_t>(*incumbent_) + 1);
-    }
-    return order;
+    Out(c, std::string(status.message()));
   }
 
   std::vector<absl::StatusOr<PreparedVariant>> Compile(const std::vector<Variant>& variants) {
@@ -136,51 +131,94 @@ class Tuning {
         Admission::Create(*reference[0], request_, watch_, scratch_);
     if (!admission.ok()) return admission.status();
 
-    const std::vector<size_t> order = PreparationOrder();
+    TakeOverKnown();
+    // The incumbent early: it must not be left out for want of time.
+    const std::vector<size_t> first =
+        incumbent_.has_value() ? std::vector<size_t>{*incumbent_} : std::vector<size_t>();
+    const auto most = static_cast<size_t>(std::max(1, request_.policy.most_variants));
+    VariantSearch search(request_.variants,
+                         {.seed = request_.policy.seed, .exhaustive = most, .most = most}, first);
     const auto chunk = static_cast<size_t>(std::max(8, 2 * AvailableProcessors()));
-    for (size_t begin = 0; begin < order.size(); begin += chunk) {
+    size_t done = 0;
+    for (std::vector<size_t> next = search.Next(chunk); !next.empty(); next = search.Next(chunk)) {
       // Half of the budget is for timing what is there.
-      if (begin > 0 && Spent(0.5)) {
+      if (done > 0 && Spent(0.5)) {
         result_.budget_spent = true;
         break;
       }
-      const size_t end = std::min(order.size(), begin + chunk);
-      if (absl::Status s = PrepareSome(*admission, order, begin, end); !s.ok()) return s;
+      if (absl::Status s = PrepareSome(*admission, next, done, search.planned()); !s.ok()) {
+        return s;
+      }
+      done += next.size();
+      for (size_t i : next) {
+        search.Report(i, result_.evidence[i].outcome == VariantOutcome::kUntried
+                             ? candidates_[i].estimate_ns
+                             : std::numeric_limits<double>::infinity());
+      }
     }
+    searched_whole_ = search.planned() == request_.variants.size();
     std::sort(alive_.begin(), alive_.end(),
               [](const Candidate* a, const Candidate* b) { return a->index < b->index; });
     if (alive_.empty()) return NoneLeft();
     return absl::OkStatus();
   }
 
-  absl::Status PrepareSome(Admission& admission, const std::vector<size_t>& order, size_t begin,
-                           size_t end) {
+  // Who is out already, by an earlier run.
+  void TakeOverKnown() {
+    for (const VariantEvidence& known : request_.known) {
+      if (known.outcome == VariantOutcome::kTimed || known.outcome == VariantOutcome::kUntried) {
+        continue;
+      }
+      for (VariantEvidence& e : result_.evidence) {
+        if (e.variant == known.variant) e = known;
+      }
+    }
+  }
+
+  void ReportOut(const VariantEvidence& evidence) {
+    if (request_.on_out) request_.on_out(evidence);
+  }
+
+  absl::Status PrepareSome(Admission& admission, const std::vector<size_t>& some, size_t done,
+                           size_t planned) {
+    std::vector<size_t> tried;
     std::vector<Variant> variants;
-    for (size_t o = begin; o < end; ++o) variants.push_back(request_.variants[order[o]]);
+    for (size_t i : some) {
+      if (result_.evidence[i].outcome != VariantOutcome::kUntried) continue;
+      tried.push_back(i);
+      variants.push_back(request_.variants[i]);
+    }
+    if (variants.empty()) return absl::OkStatus();
     const std::vector<absl::StatusOr<PreparedVariant>> prepared = Compile(variants);
-    Report("compile", end, order.size());
+    Report("compile", done + some.size(), planned);
     const int64_t before = Elapsed();
-    for (size_t o = begin; o < end; ++o) {
-      const size_t i = order[o];
+    for (size_t t = 0; t < tried.size(); ++t) {
+      const size_t i = tried[t];
       VariantEvidence& evidence = result_.evidence[i];
       const absl::StatusOr<PreparedVariant>& one =
-          o - begin < prepared.size()
-              ? prepared[o - begin]
+          t < prepared.size()
+              ? prepared[t]
               : absl::StatusOr<PreparedVariant>(absl::InternalError("its source gave no answer"));
       if (!one.ok()) {
         if (absl::IsUnavailable(one.status())) return one.status();
         evidence.outcome = VariantOutcome::kFailed;
         evidence.reason = std::string(one.status().message());
+        ReportOut(evidence);
         continue;
       }
       if (!alive_.empty() && Spent()) break;
+      if (request_.before_first_launch) request_.before_first_launch(evidence.variant);
       absl::Status s = admission.Admit(*one, candidates_[i], evidence);
       if (!s.ok()) {
         return absl::Status(s.code(), absl::StrCat("the device was lost while variant ",
                                                    evidence.variant.id(), " ran: ", s.message()));
       }
-      if (evidence.outcome == VariantOutcome::kUntried) alive_.push_back(&candidates_[i]);
-      Report("verify", o + 1, order.size());
+      if (evidence.outcome == VariantOutcome::kUntried) {
+        alive_.push_back(&candidates_[i]);
+      } else {
+        ReportOut(evidence);
+      }
+      Report("verify", done + t + 1, planned);
     }
     result_.verify += absl::Nanoseconds(Elapsed() - before);
     return absl::OkStatus();
@@ -388,7 +426,8 @@ class Tuning {
     }
     for (VariantEvidence& e : result_.evidence) {
       if (e.outcome == VariantOutcome::kUntried && e.reason.empty()) {
-        e.reason = "the budget was spent before its turn";
+        e.reason = searched_whole_ ? "the budget was spent before its turn"
+                                   : "not among those that the search tried";
       }
     }
     result_.device = absl::Nanoseconds(watch_.measured_ns());
@@ -403,6 +442,7 @@ class Tuning {
   std::vector<Candidate> candidates_;
   std::vector<Candidate*> alive_;
   std::optional<size_t> incumbent_;
+  bool searched_whole_ = true;
   const Candidate* winner_ = nullptr;
   const int64_t begin_ns_;
   TuningResult result_;

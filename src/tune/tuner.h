@@ -64,7 +64,12 @@ struct TuningPolicy {
   // Of timing per finalist, in two visits; doubled and tripled while the decision is open.
   absl::Duration final_time = absl::Milliseconds(200);
   int finalists = 4;
+  // Spaces larger than this are searched by a seeded strategy (search.h) and not tried whole.
+  int most_variants = 96;
+  uint64_t seed = 1;
 };
+
+struct VariantEvidence;
 
 struct TuningRequest {
   std::vector<Variant> variants;  // in order of preference; the first is the default
@@ -77,6 +82,17 @@ struct TuningRequest {
   std::string incumbent;                   // variant id, or empty
   TuningPolicy policy;
   Clock* clock = Clock::Real();  // what the budget is counted by
+
+  // What earlier runs found out (a run that was killed, the block list of this target and
+  // toolchain): a variant that was wrong, failed or was dropped there is not tried again and keeps
+  // its outcome and reason; others are tried as usual.
+  std::vector<VariantEvidence> known;
+  // Called as soon as a variant is out (wrong, failed, dropped), so that it can be stored before
+  // anything else happens.
+  std::function<void(const VariantEvidence&)> on_out;
+  // Called before a variant's first launch: what is stored here and never cleared by on_out or by
+  // the end of the tuning names the variant that hung or took the process with it.
+  std::function<void(const Variant&)> before_first_launch;
 };
 
 enum class VariantOutcome : uint8_t { kTimed, kDropped, kWrong, kFailed, kUntried };

@@ -209,6 +209,63 @@ TEST_F(TunerTest, CompilesInChunksAndTheIncumbentEarly) {
   EXPECT_GT(op_.chunks().size(), 2u);
 }
 
+TEST_F(TunerTest, LargeSpacesAreSearchedAndNotTriedWhole) {
+  for (int i = 0; i < 200; ++i) {
+    op_.Add({.id = "k:a=" + std::to_string(i / 10) + ",b=" + std::to_string(i % 10),
+             .duration_ns = 100'000 + 1'000 * (i % 10) + 2'000 * ((i / 10 + 7) % 20)});
+  }
+  TuningRequest request = op_.Request();
+  request.policy.most_variants = 60;
+  const TuningResult r = Tune(request, device_, op_, nullptr).value();
+  EXPECT_EQ(op_.prepared().size(), 61u);  // and the reference
+  EXPECT_EQ(r.winner.id(), "k:a=13,b=0");
+  int untried = 0;
+  for (const VariantEvidence& e : r.evidence) {
+    if (e.outcome != VariantOutcome::kUntried) continue;
+    ++untried;
+    EXPECT_EQ(e.reason, "not among those that the search tried");
+  }
+  EXPECT_EQ(untried, 140);
+  EXPECT_FALSE(r.budget_spent);
+}
+
+// A run that is killed, and the next one that goes on from what it stored.
+TEST_F(TunerTest, WhatIsKnownIsNotTriedAgain) {
+  op_.Add({.id = "k:a=1", .duration_ns = 95'000});
+  op_.Add({.id = "k:a=2", .duration_ns = 10'000, .misbehaviour = Misbehaviour::kWrongResult});
+  op_.Add({.id = "k:a=3", .duration_ns = 90'000});
+  op_.Add({.id = "k:a=4", .duration_ns = 500'000});
+  op_.Add({.id = "k:a=5", .prepare = absl::InvalidArgumentError("no such register")});
+  std::vector<VariantEvidence> stored;
+  std::vector<std::string> begun;
+  TuningRequest request = op_.Request();
+  request.on_out = [&](const VariantEvidence& e) { stored.push_back(e); };
+  request.before_first_launch = [&](const Variant& v) { begun.push_back(v.id()); };
+  ASSERT_TRUE(Tune(request, device_, op_, nullptr).ok());
+  std::map<std::string, VariantOutcome> outcomes;
+  for (const VariantEvidence& e : stored) {
+    EXPECT_FALSE(e.reason.empty());
+    outcomes[e.variant.id()] = e.outcome;
+  }
+  EXPECT_EQ(outcomes, (std::map<std::string, VariantOutcome>{
+                          {"k:a=2", VariantOutcome::kWrong},
+                          {"k:a=4", VariantOutcome::kDropped},
+                          {"k:a=5", VariantOutcome::kFailed},
+                      }));
+  EXPECT_THAT(begun, testing::ElementsAre("k:a=1", "k:a=2", "k:a=3", "k:a=4"));
+
+  request = op_.Request();
+  request.known = stored;
+  const size_t prepared_before = op_.prepared().size();
+  const int64_t wrong_launches = device_.launches("k:a=2");
+  const TuningResult r = Tune(request, device_, op_, nullptr).value();
+  EXPECT_EQ(r.winner.id(), "k:a=3");
+  EXPECT_EQ(op_.prepared().size() - prepared_before, 3u);  // the reference and the two timed
+  EXPECT_EQ(device_.launches("k:a=2"), wrong_launches);
+  EXPECT_EQ(Of(r, "k:a=2").outcome, VariantOutcome::kWrong);
+  EXPECT_FALSE(Of(r, "k:a=5").reason.empty());
+}
+
 TEST_F(TunerTest, SpentBudgetGivesTheBestThatIsKnown) {
   for (int i = 0; i < 60; ++i) {
     op_.Add({.id = "k:a=" + std::to_string(i), .duration_ns = 200'000 - 1'000 * i});
