@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -98,8 +99,11 @@ def shared_object(compiler, options, sources):
         source = BUILD / f"{key}.cc"
         source.write_text(text)
         partial = BUILD / f"{key}.partial"
+        # A sanitizer's library that is preloaded into this process is not meant for the compiler.
+        environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         done = subprocess.run([compiler, "-std=c++20", "-fPIC", "-shared", *options, str(source),
-                               "-o", str(partial)], capture_output=True, text=True)
+                               "-o", str(partial)], capture_output=True, text=True,
+                              env=environment)
         if done.returncode != 0 or done.stderr:
             raise RuntimeError(f"{compiler} {' '.join(options)} {source}\n{done.stderr[:4000]}")
         partial.rename(out)
