@@ -62,7 +62,8 @@ void CompileCommand::Declare(CLI::App& app) {
                    "Targets: gfx942, gfx950:sramecc+:xnack-, sm_90a, x86-64:avx2,fma or host; "
                    "several with commas")
       ->required()
-      ->type_name("TARGETS");
+      ->type_name("TARGETS")
+      ->allow_extra_args(false);
   verb_->add_flag("--default-only", default_only_, "Only the default variant of each problem");
 }
 

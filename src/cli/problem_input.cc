@@ -200,7 +200,8 @@ void DeclareProblemFlags(CLI::App& verb, ProblemFlags* flags) {
                   "whole problem, operation:field=value,...");
   verb.add_option("-p,--problem", flags->problems,
                   "Fields as name=value,...; strides and other fields that follow may be left out")
-      ->type_name("FIELDS");
+      ->type_name("FIELDS")
+      ->allow_extra_args(false);  // what follows the one value may be the operation
 }
 
 void DeclareTensorFlags(CLI::App& verb, ProblemFlags* flags) {
@@ -210,7 +211,8 @@ void DeclareTensorFlags(CLI::App& verb, ProblemFlags* flags) {
   verb.add_option("--v", flags->v, "File of v")->group(files)->type_name("FILE");
   verb.add_option("--input", flags->inputs, "Any input: NAME=FILE or NAME=FILE.safetensors:TENSOR")
       ->group(files)
-      ->type_name("NAME=FILE");
+      ->type_name("NAME=FILE")
+      ->allow_extra_args(false);
   verb.add_option("--safetensors", flags->safetensors,
                   "One file whose tensors are named as the inputs")
       ->group(files)
@@ -234,7 +236,8 @@ void DeclareTensorFlags(CLI::App& verb, ProblemFlags* flags) {
       ->capture_default_str();
   verb.add_option("--scalar", flags->scalars, "Value of a scalar argument, as in scale=0.1")
       ->group(made)
-      ->type_name("NAME=VALUE");
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
 }
 
 std::string OperationName(const ProblemFlags& flags) {

@@ -64,7 +64,8 @@ void RunCommand::Declare(CLI::App& app) {
                    "Run this variant, whatever the caches hold; nothing is stored as a winner")
       ->type_name("ID");
   verb_->add_option("--out", out_, "Write the (first) output to FILE.npy, or NAME=FILE.npy")
-      ->type_name("[NAME=]FILE");
+      ->type_name("[NAME=]FILE")
+      ->allow_extra_args(false);
   verb_->add_flag("--no-check", no_check_, "Do not compare with float64");
   verb_->add_option("--seconds", seconds_, "Time launches for about this long; 0: not at all")
       ->check(CLI::Range(0.0, 3600.0))

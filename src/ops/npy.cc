@@ -289,7 +289,11 @@ absl::Status WriteNpy(const std::string& path, const HostTensor& tensor) {
   bytes.append(header);
   bytes.append(reinterpret_cast<const char*>(contiguous->data()),
                static_cast<size_t>(contiguous->span_bytes()));
-  return WriteFileAtomically(path, bytes);
+  const absl::Status written = WriteFileAtomically(path, bytes);
+  // Its message may name the temporary file.
+  return written.ok() ? written
+                      : absl::Status(written.code(),
+                                     absl::StrCat("cannot write ", path, ": ", written.message()));
 }
 
 }  // namespace whet
