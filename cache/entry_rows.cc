@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "cache/entry_codec.h"
 #include "cache/schema.h"
 
@@ -52,6 +53,21 @@ absl::StatusOr<std::vector<Entry>> ReadAll(Database& db, const char* select,
   }
 }
 
+template <typename Entry>
+std::vector<Entry> SalvageAll(Database& db, const char* forward, const char* backward,
+                              Entry (*read)(Query&)) {
+  std::vector<Entry> entries;
+  absl::flat_hash_set<std::string> seen;
+  for (const char* const select : {forward, backward}) {
+    Query query(db, select);
+    while (query.Step().value_or(false)) {
+      Entry entry = read(query);
+      if (seen.insert(entry.key).second) entries.push_back(std::move(entry));
+    }
+  }
+  return entries;
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<CodeRow>> FindCodeRow(Database& db, const char* select,
@@ -98,6 +114,15 @@ absl::StatusOr<std::vector<CodeEntry>> ListCodeRows(Database& db, const char* se
 
 absl::StatusOr<std::vector<WinnerEntry>> ListWinnerRows(Database& db, const char* select) {
   return ReadAll<WinnerEntry>(db, select, &ReadWinner);
+}
+
+std::vector<CodeEntry> SalvageCodeRows(Database& db) {
+  return SalvageAll<CodeEntry>(db, sql::kSalvageCode, sql::kSalvageCodeBackward, &ReadCode);
+}
+
+std::vector<WinnerEntry> SalvageWinnerRows(Database& db) {
+  return SalvageAll<WinnerEntry>(db, sql::kSalvageWinners, sql::kSalvageWinnersBackward,
+                                 &ReadWinner);
 }
 
 }  // namespace whet

@@ -41,4 +41,9 @@ bool IsIntact(const WinnerRow& row);
 absl::StatusOr<std::vector<CodeEntry>> ListCodeRows(Database& db, const char* select);
 absl::StatusOr<std::vector<WinnerEntry>> ListWinnerRows(Database& db, const char* select);
 
+// The same of a damaged file: every entry whose key can still be reached from one of its ends. The
+// entries hold little but their keys, by which they can then be looked up one by one.
+std::vector<CodeEntry> SalvageCodeRows(Database& db);
+std::vector<WinnerEntry> SalvageWinnerRows(Database& db);
+
 }  // namespace whet

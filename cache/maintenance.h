@@ -96,7 +96,8 @@ struct MergeSummary {
   int64_t unreadable = 0;  // entries of a damaged source that could not be saved
 };
 // Copies into `into` what it lacks, and winners that are better than its own. Each source is read
-// as far as it can be, so this also saves what is left in a file that was set aside.
+// as far as it can be, so this also saves what is left in a file that was set aside (opened
+// read-only).
 absl::StatusOr<MergeSummary> Merge(const std::vector<Store*>& sources, Store& into);
 
 struct DiffSummary {

@@ -247,6 +247,26 @@ const Selects& SelectsOf(int64_t version) { return version == 1 ? kSelects1 : kS
 
 namespace sql {
 
+const char* const kSalvageCode = R"sql(
+SELECT key, request, object_bytes, codec, checksum, created_unix_s, used_unix_s, 0, x'', 0, x''
+FROM code NOT INDEXED ORDER BY id
+)sql";
+
+const char* const kSalvageCodeBackward = R"sql(
+SELECT key, request, object_bytes, codec, checksum, created_unix_s, used_unix_s, 0, x'', 0, x''
+FROM code NOT INDEXED ORDER BY id DESC
+)sql";
+
+const char* const kSalvageWinners = R"sql(
+SELECT key, variant, code_key, evidence, checksum, created_unix_s, used_unix_s, 0, 0, 0
+FROM winner NOT INDEXED ORDER BY id
+)sql";
+
+const char* const kSalvageWinnersBackward = R"sql(
+SELECT key, variant, code_key, evidence, checksum, created_unix_s, used_unix_s, 0, 0, 0
+FROM winner NOT INDEXED ORDER BY id DESC
+)sql";
+
 const char* const kConfigureConnection = R"sql(
 PRAGMA cell_size_check = ON;
 PRAGMA temp_store = MEMORY;

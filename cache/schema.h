@@ -85,6 +85,13 @@ enum WinnerColumn {
 
 namespace sql {
 
+// Keys alone, in the order they lie in the file and against it: what can still be read of a damaged
+// file from either end. Columns as of the lists.
+extern const char* const kSalvageCode;
+extern const char* const kSalvageCodeBackward;
+extern const char* const kSalvageWinners;
+extern const char* const kSalvageWinnersBackward;
+
 extern const char* const kConfigureConnection;
 extern const char* const kConfigureWriter;
 extern const char* const kConfigurePackWriter;

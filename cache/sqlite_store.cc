@@ -521,13 +521,20 @@ absl::StatusOr<StoreUsage> SqliteStore::Usage() {
 absl::StatusOr<std::vector<CodeEntry>> SqliteStore::ListCode() {
   MutexLock lock(mutex_);
   if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
-  return ListCodeRows(*file_.db, SelectsOf(file_.version).list_code);
+  absl::StatusOr<std::vector<CodeEntry>> entries =
+      ListCodeRows(*file_.db, SelectsOf(file_.version).list_code);
+  // Opened read-only, a damaged file stays where it is; for who wants to save what is left of it.
+  if (absl::IsDataLoss(entries.status()) && file_.read_only) return SalvageCodeRows(*file_.db);
+  return entries;
 }
 
 absl::StatusOr<std::vector<WinnerEntry>> SqliteStore::ListWinners() {
   MutexLock lock(mutex_);
   if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
-  return ListWinnerRows(*file_.db, SelectsOf(file_.version).list_winners);
+  absl::StatusOr<std::vector<WinnerEntry>> entries =
+      ListWinnerRows(*file_.db, SelectsOf(file_.version).list_winners);
+  if (absl::IsDataLoss(entries.status()) && file_.read_only) return SalvageWinnerRows(*file_.db);
+  return entries;
 }
 
 absl::StatusOr<std::vector<QuarantineRecord>> SqliteStore::ListQuarantine() {

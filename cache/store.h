@@ -134,7 +134,8 @@ class Store {
   virtual absl::Status PutWinner(const WinnerEntry& entry) = 0;
   virtual absl::Status EraseWinner(absl::string_view key) = 0;
 
-  // Everything in it, without the objects' bytes, oldest first.
+  // Everything in it, without the objects' bytes, oldest first. Of a damaged file that is opened
+  // read-only: the keys of what can still be reached.
   virtual absl::StatusOr<std::vector<CodeEntry>> ListCode() = 0;
   virtual absl::StatusOr<std::vector<WinnerEntry>> ListWinners() = 0;
 

@@ -117,6 +117,34 @@ TEST_F(MaintenanceTest, MergeGivesTheSameInEveryOrder) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+TEST_F(MaintenanceTest, WhatIsLeftOfASetAsideFileIsSaved) {
+  constexpr int kEntries = 300;
+  {
+    std::unique_ptr<Store> store = Open();
+    for (int n = 0; n < kEntries; ++n) ASSERT_TRUE(store->PutCode(MakeCode(n, 500)).ok());
+    ASSERT_TRUE(store->PutWinner(MakeWinner(1)).ok());
+  }
+  std::string bytes = *ReadFile(path(), 1 << 30);
+  const size_t middle = bytes.size() / 8192 / 2 * 8192;
+  for (size_t i = 0; i < 3 * 8192; ++i) bytes[middle + i] = '\x5a';
+  WriteQuickly(path() + ".corrupt-1", bytes);
+  ASSERT_TRUE(RemoveTree(path()).ok());
+  StoreOptions damaged = options();
+  damaged.path += ".corrupt-1";
+  damaged.read_only = true;
+  std::unique_ptr<Store> from = Store::Open(damaged, log_.logger()), into = Memory();
+  absl::StatusOr<MergeSummary> saved = Merge({from.get()}, *into);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_GT(saved->code_added, kEntries / 2);
+  EXPECT_LT(saved->code_added, kEntries);
+  for (int n = 0; n < kEntries; ++n) {
+    std::optional<CodeEntry> entry = into->FindCode(MakeCode(n).key);
+    if (entry.has_value()) ExpectSame(*entry, MakeCode(n, 500));
+  }
+  from.reset();
+  EXPECT_TRUE(*ReadFile(path() + ".corrupt-1", 1 << 30) == bytes) << "the source is only read";
+}
+
 TEST_F(MaintenanceTest, DiffSaysWhatDiffers) {
   std::unique_ptr<Store> a = Memory(), b = Memory();
   for (int n : {1, 2, 3}) ASSERT_TRUE(a->PutCode(MakeCode(n)).ok());
