@@ -39,11 +39,14 @@ constexpr Int64 kBlocksPerHead = (kSeqQ + kBlockRows - 1) / kBlockRows;
 
 static_assert(SHAPE_DTYPE == WHET_BF16, "this kernel is for BF16");
 static_assert(kWaves == 8, "the division of V among the waves is written for eight");
-static_assert(kDqk % 8 == 0 && kDqk <= 192 && kDv % 8 == 0 && kDv <= 128, "head dimensions must be multiples of 8, at most 192 and 128");
+static_assert(kDqk % 8 == 0 && kDqk <= 192 && kDv % 8 == 0 && kDv <= 128,
+              "head dimensions must be multiples of 8, at most 192 and 128");
 static_assert(SHAPE_ALIGNMENT >= 16, "16-byte loads need tensors aligned to 16 bytes");
-static_assert(SHAPE_Q_STRIDE_S % 8 == 0 && SHAPE_K_STRIDE_S % 8 == 0 && SHAPE_V_STRIDE_S % 8 == 0 && SHAPE_O_STRIDE_S % 8 == 0,
+static_assert(SHAPE_Q_STRIDE_S % 8 == 0 && SHAPE_K_STRIDE_S % 8 == 0 && SHAPE_V_STRIDE_S % 8 == 0 &&
+                  SHAPE_O_STRIDE_S % 8 == 0,
               "rows must start at multiples of 16 bytes");
-static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0, "window, softcap and sink are not supported");
+static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0,
+              "window, softcap and sink are not supported");
 
 constexpr int kDepth = (kDqk + 15) / 16;   // fragments of K along the head dimension
 constexpr int kColumns = (kDv + 31) / 32;  // 32-wide column blocks of O
@@ -59,10 +62,11 @@ constexpr int kFours = 4;
 
 constexpr int kKeyPitch = kDepth * 32 + 16;
 constexpr int kKeyBytes = kKeys * kKeyPitch;
-constexpr int kValueBlocks = (kDv + 63) / 64;             // 64 columns of V: four waves transpose one
+constexpr int kValueBlocks = (kDv + 63) / 64;  // 64 columns of V: four waves transpose one
 constexpr int kValueBytes = kValueBlocks * 64 * kKeys * 2;
 constexpr int kValuesAt = kStages * kKeyBytes;
-static_assert(kStages * (kKeyBytes + kValueBytes) <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
+static_assert(kStages * (kKeyBytes + kValueBytes) <= LAUNCH_SHARED_BYTES,
+              "shared_bytes of the kernel file is too small");
 
 constexpr int kKeyChunks = kKeys * kDepth * 2;  // 16-byte pieces of a tile of K
 constexpr int kKeyLoads = (kKeyChunks + kThreads - 1) / kThreads;
@@ -85,15 +89,20 @@ struct Loader {
   const char* v;
   WHET_LDS(char) * lds;
   int wave;
+  int tiles;  // those behind are not loaded
   int key_row[kKeyLoads];
   int key_chunk[kKeyLoads];
   int value_row;     // the first of four keys
   int value_column;  // the first of two columns
-  Uint4 keys[kKeyLoads];
-  unsigned values[4];
+  Uint4 keys[kKeyLoads] = {};
+  unsigned values[4] = {};
 
-  __device__ __attribute__((always_inline)) bool has_keys(int i) const { return (i + 1) * kThreads <= kKeyChunks || wave * 64 + i * kThreads < kKeyChunks; }
-  __device__ __attribute__((always_inline)) bool has_values() const { return wave < 4 * kValueBlocks; }
+  __device__ __attribute__((always_inline)) bool has_keys(int i) const {
+    return (i + 1) * kThreads <= kKeyChunks || wave * 64 + i * kThreads < kKeyChunks;
+  }
+  __device__ __attribute__((always_inline)) bool has_values() const {
+    return wave < 4 * kValueBlocks;
+  }
 
   __device__ __attribute__((always_inline)) void start(int wave_index, int lane) {
     wave = wave_index;
@@ -110,17 +119,24 @@ struct Loader {
   }
 
   // Rows past the last key repeat it: their scores are hidden, and hidden keys weigh nothing.
-  static __device__ __attribute__((always_inline)) Int64 row_of(Int64 row) { return row < kSeqKv ? row : kSeqKv - 1; }
+  static __device__ __attribute__((always_inline)) Int64 row_of(Int64 row) {
+    return row < kSeqKv ? row : kSeqKv - 1;
+  }
 
   __device__ __attribute__((always_inline)) void load_keys(int tile) {
-    const Int64 key0 = static_cast<Int64>(tile) * kKeys;
-    const bool whole = key0 + kKeys <= kSeqKv;
+    if (tile >= tiles) return;
+    const int key0 = tile * kKeys;
+    const bool whole = key0 + kKeys <= static_cast<int>(kSeqKv);
     WHET_UNROLL
     for (int i = 0; i < kKeyLoads; ++i) {
       if (!has_keys(i)) continue;
-      const char* const base = k + key0 * (SHAPE_K_STRIDE_S * 2ll);
-      const unsigned near = static_cast<unsigned>(key_row[i]) * static_cast<unsigned>(SHAPE_K_STRIDE_S * 2) + static_cast<unsigned>(key_chunk[i]) * 16u;
-      const char* const at = whole ? base + near : k + row_of(key0 + key_row[i]) * (SHAPE_K_STRIDE_S * 2ll) + key_chunk[i] * 16;
+      const char* const base = k + static_cast<Int64>(key0) * (SHAPE_K_STRIDE_S * 2ll);
+      const unsigned near =
+          static_cast<unsigned>(key_row[i]) * static_cast<unsigned>(SHAPE_K_STRIDE_S * 2) +
+          static_cast<unsigned>(key_chunk[i]) * 16u;
+      const char* const at =
+          whole ? base + near
+                : k + row_of(key0 + key_row[i]) * (SHAPE_K_STRIDE_S * 2ll) + key_chunk[i] * 16;
       if (kDqk % 16 == 0 || key_chunk[i] * 8 < kDqk) {
         keys[i] = *reinterpret_cast<const Uint4*>(at);
       } else {
@@ -129,30 +145,38 @@ struct Loader {
     }
   }
   __device__ __attribute__((always_inline)) void load_values(int tile) {
-    if (!has_values()) return;
-    const Int64 key0 = static_cast<Int64>(tile) * kKeys;
-    const bool whole = key0 + kKeys <= kSeqKv;
+    if (tile >= tiles || !has_values()) return;
+    const int key0 = tile * kKeys;
+    const bool whole = key0 + kKeys <= static_cast<int>(kSeqKv);
     // Columns past the last repeat the last two: nobody stores them.
     const int column = kDv % 64 == 0 || value_column < kDv ? value_column : kDv - 2;
     WHET_UNROLL
     for (int r = 0; r < 4; ++r) {
-      const char* const base = v + (key0 + r) * (SHAPE_V_STRIDE_S * 2ll);
-      const unsigned near = static_cast<unsigned>(value_row) * static_cast<unsigned>(SHAPE_V_STRIDE_S * 2) + static_cast<unsigned>(column) * 2u;
-      const char* const at = whole ? base + near : v + row_of(key0 + value_row + r) * (SHAPE_V_STRIDE_S * 2ll) + column * 2;
+      const char* const base = v + static_cast<Int64>(key0 + r) * (SHAPE_V_STRIDE_S * 2ll);
+      const unsigned near =
+          static_cast<unsigned>(value_row) * static_cast<unsigned>(SHAPE_V_STRIDE_S * 2) +
+          static_cast<unsigned>(column) * 2u;
+      const char* const at =
+          whole ? base + near
+                : v + row_of(key0 + value_row + r) * (SHAPE_V_STRIDE_S * 2ll) + column * 2;
       values[r] = *reinterpret_cast<const unsigned*>(at);
     }
   }
   __device__ __attribute__((always_inline)) void store_keys(int stage) const {
     WHET_UNROLL
     for (int i = 0; i < kKeyLoads; ++i) {
-      if (has_keys(i)) *(WHET_LDS(Uint4)*)(lds + stage * kKeyBytes + key_row[i] * kKeyPitch + key_chunk[i] * 16) = keys[i];
+      if (has_keys(i))
+        *(WHET_LDS(Uint4)*)(lds + stage * kKeyBytes + key_row[i] * kKeyPitch + key_chunk[i] * 16) =
+            keys[i];
     }
   }
   __device__ __attribute__((always_inline)) void store_values(int stage) const {
     if (!has_values()) return;
     // Four keys by two columns, transposed.
-    const Uint2 even = {__builtin_amdgcn_perm(values[1], values[0], 0x05040100u), __builtin_amdgcn_perm(values[3], values[2], 0x05040100u)};
-    const Uint2 odd = {__builtin_amdgcn_perm(values[1], values[0], 0x07060302u), __builtin_amdgcn_perm(values[3], values[2], 0x07060302u)};
+    const Uint2 even = {__builtin_amdgcn_perm(values[1], values[0], 0x05040100u),
+                        __builtin_amdgcn_perm(values[3], values[2], 0x05040100u)};
+    const Uint2 odd = {__builtin_amdgcn_perm(values[1], values[0], 0x07060302u),
+                       __builtin_amdgcn_perm(values[3], values[2], 0x07060302u)};
     const int unit = value_row / 4 % 4;
     WHET_LDS(char)* const to = lds + kValuesAt + stage * kValueBytes + 8 * (unit / 2);
     *(WHET_LDS(Uint2)*)(to + value_at(value_column, value_row / 16, unit % 2)) = even;
@@ -166,8 +190,9 @@ struct Rows {
   Float16 output[kColumns];
   Float2 total;     // sums of the even and the odd scores
   float reference;  // what the exponents are relative to, in powers of two; finite
-  float bound;      // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
-  float top;        // this lane's maximum of the tile at hand, unscaled
+  float
+      bound;  // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
+  float top;  // this lane's maximum of the tile at hand, unscaled
   Uint4 ahead[kLead];
 };
 
@@ -179,8 +204,12 @@ struct Places {
 
 // Both products that a fragment of 16 bytes feeds.
 WHET_DEVICE Float16 multiply(Uint4 a, Uint4 b, Float16 c) {
-  c = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Short4, Uint2{a[0], a[1]}), __builtin_bit_cast(Short4, Uint2{b[0], b[1]}), c, 0, 0, 0);
-  return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Short4, Uint2{a[2], a[3]}), __builtin_bit_cast(Short4, Uint2{b[2], b[3]}), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Short4, Uint2{a[0], a[1]}),
+                                               __builtin_bit_cast(Short4, Uint2{b[0], b[1]}), c, 0,
+                                               0, 0);
+  return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Short4, Uint2{a[2], a[3]}),
+                                                  __builtin_bit_cast(Short4, Uint2{b[2], b[3]}), c,
+                                                  0, 0, 0);
 }
 
 // Hides the keys of a tile that a row may not see.
@@ -191,7 +220,8 @@ WHET_DEVICE void mask(Float16& s, const Problem& p, Int64 key0) {
   const Int64 distance = last - key0 - 4 * p.half;
   const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
   WHET_UNROLL
-  for (int r = 0; r < 16; ++r) s[r] = 8 * (r / 4) + r % 4 <= relative ? s[r] : whet::negative_infinity();
+  for (int r = 0; r < 16; ++r)
+    s[r] = 8 * (r / 4) + r % 4 <= relative ? s[r] : whet::negative_infinity();
 }
 
 WHET_DEVICE void max_four(Rows& w, const Float16& s, int four) {
@@ -243,7 +273,8 @@ constexpr int pairs_due(int slot) {
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
 // once nobody reads the tile of K any more and half of V's reads are done.
 template <bool kHasNext, bool kMaskNext, class Middle>
-WHET_DEVICE void step(Rows& w, const Float16& now, Float16& next, const Problem& problem, Int64 next_key0, const Places& at, int key_offset, int key_offset_after,
+WHET_DEVICE void step(Rows& w, const Float16& now, Float16& next, const Problem& problem,
+                      Int64 next_key0, const Places& at, int key_offset, int key_offset_after,
                       int value_offset, Middle middle) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
   unsigned p[kPairs];
@@ -269,10 +300,11 @@ WHET_DEVICE void step(Rows& w, const Float16& now, Float16& next, const Problem&
   }
   whet::for_each<kFirst, kSlots>([&](auto constant) __attribute__((always_inline)) {
     constexpr int slot = decltype(constant)::kValue;
-    if constexpr (slot == kHalfOutput) middle();
+    if constexpr (kHasNext && slot == kHalfOutput) middle();
     if constexpr (slot >= kHalfOutput || slot + kLead < kSlots) read(slot + kLead);
     const auto exponentials = [&]() __attribute__((always_inline)) {
-      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](auto number) __attribute__((always_inline)) {
+      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](
+          auto number) __attribute__((always_inline)) {
         constexpr int pair = decltype(number)::kValue;
         p[pair] = exponentiate(w, now, problem.scale, pair);
         WHET_PIN(p[pair]);
@@ -284,13 +316,17 @@ WHET_DEVICE void step(Rows& w, const Float16& now, Float16& next, const Problem&
       WHET_PIN(next);
       exponentials();
     } else {
-      constexpr int group = (slot - kScoreSlots) / kColumns, column = (slot - kScoreSlots) % kColumns;
+      constexpr int group = (slot - kScoreSlots) / kColumns,
+                    column = (slot - kScoreSlots) % kColumns;
       exponentials();
       const Uint4 weights = {p[4 * group], p[4 * group + 1], p[4 * group + 2], p[4 * group + 3]};
       w.output[column] = multiply(fragment[slot], weights, w.output[column]);
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
-        whet::for_each<(slot - kHalfOutput) * kFours / kColumns, (slot + 1 - kHalfOutput) * kFours / kColumns>(
-            [&](auto number) __attribute__((always_inline)) { max_four(w, next, decltype(number)::kValue); });
+        whet::for_each<(slot - kHalfOutput) * kFours / kColumns,
+                       (slot + 1 - kHalfOutput) * kFours / kColumns>([&](
+            auto number) __attribute__((always_inline)) {
+          max_four(w, next, decltype(number)::kValue);
+        });
       }
     }
     whet::schedule_fence();
@@ -318,9 +354,12 @@ WHET_DEVICE int next_stage(int stage) { return stage + 1 == kStages ? 0 : stage 
 
 }  // namespace
 
-extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X), amdgpu_waves_per_eu(2, 2)))
-WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k, const unsigned short* __restrict__ v, unsigned short* __restrict__ o,
-           float* __restrict__ lse, float scale) {
+extern "C" __global__ void
+    __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X),
+                   amdgpu_waves_per_eu(2, 2)))
+    WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
+               const unsigned short* __restrict__ v, unsigned short* __restrict__ o,
+               float* __restrict__ lse, float scale) {
   if (kBlocksPerHead == 0 || kBatchHeads == 0) return;
   WHET_SHARED_MEMORY(shared);
   WHET_LDS(char)* const lds = (WHET_LDS(char)*)shared;
@@ -358,6 +397,13 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
   }
   const int tiles = static_cast<int>((key_end + 2 * kKeys - 1) / (2 * kKeys)) * 2;
   const int clear_tiles = static_cast<int>(clear_keys / kKeys);
+  // Of these, the ones that this wave's rows see some key of; it takes part in loading the others.
+  int wave_tiles = tiles;
+  if (SHAPE_CAUSAL) {
+    const Int64 last = row_block * kBlockRows + (wave + 1) * kRows + kSeqKv - kSeqQ;
+    const int seen = last < 0 ? 0 : static_cast<int>((last + 2 * kKeys - 1) / (2 * kKeys)) * 2;
+    wave_tiles = seen < 2 ? 2 : seen < tiles ? seen : tiles;
+  }
 
   Rows w;
   w.total = Float2{0.0f, 0.0f};
@@ -368,15 +414,19 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
 
   if (tiles > 0) {
     Loader loader;
-    loader.k = reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H);
-    loader.v = reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H);
+    loader.k =
+        reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H);
+    loader.v =
+        reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H);
     loader.lds = lds;
+    loader.tiles = tiles;
     loader.start(wave, lane);
 
     const unsigned sign = negative ? 0x80008000u : 0u;
     // Rows past the end repeat the last one; they are not stored.
     const Int64 row = problem.lane_row < kSeqQ ? problem.lane_row : kSeqQ - 1;
-    const unsigned short* const from = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
+    const unsigned short* const from =
+        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
     WHET_UNROLL
     for (int d = 0; d < kDepth; ++d) {
       const int column = 16 * d + 8 * problem.half;
@@ -415,28 +465,36 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     for (int i = 0; i < kFours; ++i) max_four(w, even, i);
     move_references(w, problem);
     WHET_UNROLL
-    for (int f = 0; f < kLead; ++f) w.ahead[f] = *(const WHET_LDS(Uint4)*)(at.keys + kKeyBytes + 32 * f);
+    for (int f = 0; f < kLead; ++f)
+      w.ahead[f] = *(const WHET_LDS(Uint4)*)(at.keys + kKeyBytes + 32 * f);
 
     // Stage of K(t+1) and of V(t).
     int key_stage = 1, value_stage = 0;
     int tile = 0;
-    const auto advance = [&](auto has_next, auto mask_next, const Float16& now, Float16& next) __attribute__((always_inline)) {
+    // What happens once in a step, between two slots.
+    const auto exchange = [&](int t, int key_stage_free, int value_stage_free)
+        __attribute__((always_inline)) {
+      // What this wave wrote a step ago is in LDS, and after the barrier what every wave wrote. Nobody reads K(t) and V(t-1) any more.
+      whet::wait_lds();
+      whet::meet();
+      whet::schedule_fence();
+      loader.store_values(value_stage_free);
+      loader.store_keys(key_stage_free);
+      loader.load_values(t + 3);
+      loader.load_keys(t + 4);
+      whet::schedule_fence();
+    };
+    const auto advance = [&](auto has_next, auto mask_next, const Float16& now, Float16& next)
+        __attribute__((always_inline)) {
       const int key_after = next_stage(key_stage);
       const int value_after = next_stage(value_stage);
       const auto middle = [&]() __attribute__((always_inline)) {
-        if (!decltype(has_next)::kValue) return;
-        // What this wave wrote a step ago is in LDS, and after the barrier what every wave wrote. Nobody reads K(t) and V(t-1) any more.
-        whet::wait_lds();
-        whet::meet();
-        whet::schedule_fence();
-        loader.store_values(next_stage(value_after));
-        loader.store_keys(next_stage(key_after));
-        loader.load_values(tile + 3);
-        loader.load_keys(tile + 4);
-        whet::schedule_fence();
+        exchange(tile, next_stage(key_after), next_stage(value_after));
       };
-      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
-                                                                  key_after * kKeyBytes, value_stage * kValueBytes, middle);
+      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(
+          w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
+          key_after * kKeyBytes, value_stage * kValueBytes, middle);
+      if (!decltype(has_next)::kValue) return;
       key_stage = key_after;
       value_stage = value_after;
       ++tile;
@@ -445,12 +503,22 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
       advance(Yes(), No(), even, odd);
       advance(Yes(), No(), odd, even);
     }
-    while (tile + 2 < tiles) {
+    while (tile + 2 < wave_tiles) {
       advance(Yes(), Yes(), even, odd);
       advance(Yes(), Yes(), odd, even);
     }
     advance(Yes(), Yes(), even, odd);
     advance(No(), No(), odd, even);
+    // Or the last products sink below the loop, with all that they need.
+    WHET_UNROLL
+    for (int c = 0; c < kColumns; ++c) WHET_PIN(w.output[c]);
+    for (; tile + 1 < tiles; ++tile) {
+      const int key_after = next_stage(key_stage);
+      const int value_after = next_stage(value_stage);
+      exchange(tile, next_stage(key_after), next_stage(value_after));
+      key_stage = key_after;
+      value_stage = value_after;
+    }
   }
 
   const Int64 row = problem.lane_row;
@@ -458,19 +526,23 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
   const float total = half_total + whet::other_half(half_total);
   if (row >= kSeqQ) return;
   const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-  unsigned short* const to = o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
+  unsigned short* const to =
+      o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
   for (int c = 0; c < kColumns; ++c) {
     WHET_UNROLL
     for (int r = 0; r < 16; r += 4) {
       const int column = 32 * c + 2 * r + 4 * problem.half;
-      const Uint2 four = {whet::pack_bf16(w.output[c][r] * inverse, w.output[c][r + 1] * inverse),
-                          whet::pack_bf16(w.output[c][r + 2] * inverse, w.output[c][r + 3] * inverse)};
+      const Uint2 four = {
+          whet::pack_bf16(w.output[c][r] * inverse, w.output[c][r + 1] * inverse),
+          whet::pack_bf16(w.output[c][r + 2] * inverse, w.output[c][r + 3] * inverse)};
       if (column < kDv) *reinterpret_cast<Uint2*>(to + column) = four;
     }
   }
   if (SHAPE_LSE && problem.half == 0) {
-    const float value = total > 0.0f ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f : whet::negative_infinity();
+    const float value = total > 0.0f
+                            ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f
+                            : whet::negative_infinity();
     lse[batch_head * kSeqQ + row] = value;
   }
 }

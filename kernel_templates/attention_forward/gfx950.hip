@@ -41,11 +41,14 @@ constexpr Int64 kBatchHeads = static_cast<Int64>(SHAPE_BATCH) * kHeadsQ;
 constexpr Int64 kBlocksPerHead = (kSeqQ + kBlockRows - 1) / kBlockRows;
 
 static_assert(SHAPE_DTYPE == WHET_BF16, "this kernel is for BF16");
-static_assert(kDqk % 8 == 0 && kDqk <= 192 && kDv % 8 == 0 && kDv <= 128, "head dimensions must be multiples of 8, at most 192 and 128");
+static_assert(kDqk % 8 == 0 && kDqk <= 192 && kDv % 8 == 0 && kDv <= 128,
+              "head dimensions must be multiples of 8, at most 192 and 128");
 static_assert(SHAPE_ALIGNMENT >= 16, "16-byte loads need tensors aligned to 16 bytes");
-static_assert(SHAPE_Q_STRIDE_S % 8 == 0 && SHAPE_K_STRIDE_S % 8 == 0 && SHAPE_V_STRIDE_S % 8 == 0 && SHAPE_O_STRIDE_S % 8 == 0,
+static_assert(SHAPE_Q_STRIDE_S % 8 == 0 && SHAPE_K_STRIDE_S % 8 == 0 && SHAPE_V_STRIDE_S % 8 == 0 &&
+                  SHAPE_O_STRIDE_S % 8 == 0,
               "rows must start at multiples of 16 bytes");
-static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0, "window, softcap and sink are not supported");
+static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0,
+              "window, softcap and sink are not supported");
 
 // A matrix in LDS: rows of `width` elements, 128 or 64, in 1 KiB lines.
 struct Panel {
@@ -56,7 +59,9 @@ struct Panel {
   constexpr int line_bytes() const { return 1024 + pad; }
   constexpr int bytes() const { return lines() * line_bytes(); }
   // Of a row and of an element in it, relative to the panel.
-  constexpr int row_at(int row) const { return row % lines() * line_bytes() + row / lines() * width * 2; }
+  constexpr int row_at(int row) const {
+    return row % lines() * line_bytes() + row / lines() * width * 2;
+  }
 };
 
 // K's columns beyond 128 lie in a panel of their own.
@@ -70,8 +75,8 @@ constexpr int kValuesAt = kStages * kKeyBytes;
 constexpr int kSharedBytes = kStages * (kKeyBytes + kValueBytes);
 static_assert(kSharedBytes <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
 
-constexpr int kDepth = (kDqk + 15) / 16;      // matrix instructions along the head dimension
-constexpr int kColumns = (kDv + 31) / 32;     // 32-wide column blocks of O
+constexpr int kDepth = (kDqk + 15) / 16;   // matrix instructions along the head dimension
+constexpr int kColumns = (kDv + 31) / 32;  // 32-wide column blocks of O
 constexpr int kScoreSlots = 2 * kDepth;
 constexpr int kOutputSlots = 4 * kColumns;
 constexpr int kSlots = kScoreSlots + kOutputSlots;
@@ -85,7 +90,8 @@ constexpr int kLead = smallest(TUNE_LEAD, kScoreSlots, kSlots - kHalfOutput);
 constexpr int kKeyLoads = kKeyPanel.lines() / kWaves;
 constexpr int kKeyLoads2 = kHasKeyPanel2 ? kKeyPanel2.lines() / kWaves : 0;
 constexpr int kValueLoads = kValuePanel.lines() / kWaves;
-static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.lines() % kWaves == 0, "every wave must have a line of each panel to load");
+static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.lines() % kWaves == 0,
+              "every wave must have a line of each panel to load");
 
 // Beyond every buffer: the load gives zeros.
 constexpr unsigned kNowhere = 0x80000000u;
@@ -101,25 +107,31 @@ struct Problem {
 
 // Loads one panel's rows [key0, key0 + 64) to LDS, this wave's share of the lines.
 template <int kLoads>
-WHET_DEVICE void load_panel(const char* base, Int64 stride_bytes, int row_bytes, int column_bytes, int key0, const unsigned (&offset)[kLoads], WHET_LDS(char) * to,
-                            const Panel& panel, int wave) {
-  const Int64 left = kSeqKv - key0;
-  const int rows = left < 0 ? 0 : left > kKeys ? kKeys : static_cast<int>(left);
-  const unsigned records = rows > 0 ? static_cast<unsigned>((rows - 1) * stride_bytes + row_bytes - column_bytes) : 0u;
-  const whet::Buffer buffer = whet::make_buffer(base + key0 * stride_bytes + column_bytes, records);
+WHET_DEVICE void load_panel(const char* base, Int64 stride_bytes, int row_bytes, int column_bytes,
+                            int key0, int key_end, const unsigned (&offset)[kLoads],
+                            WHET_LDS(char) * to, const Panel& panel, int wave) {
+  const int left = key_end - key0;
+  const int rows = left < 0 ? 0 : left > kKeys ? kKeys : left;
+  const unsigned records =
+      rows > 0 ? static_cast<unsigned>((rows - 1) * stride_bytes + row_bytes - column_bytes) : 0u;
+  const whet::Buffer buffer =
+      whet::make_buffer(base + static_cast<Int64>(key0) * stride_bytes + column_bytes, records);
   WHET_UNROLL
-  for (int i = 0; i < kLoads; ++i) whet::load_to_lds_16(buffer, offset[i], to + (wave * kLoads + i) * panel.line_bytes());
+  for (int i = 0; i < kLoads; ++i)
+    whet::load_to_lds_16(buffer, offset[i], to + (wave * kLoads + i) * panel.line_bytes());
 }
 
 // Where this lane's 16 bytes of the wave's i-th line come from, relative to the tile.
 template <int kLoads>
-WHET_DEVICE void panel_offsets(unsigned (&offset)[kLoads], const Panel& panel, Int64 stride_bytes, int columns, int wave, int lane) {
+WHET_DEVICE void panel_offsets(unsigned (&offset)[kLoads], const Panel& panel, Int64 stride_bytes,
+                               int columns, int wave, int lane) {
   const int chunks = panel.width / 8;
   WHET_UNROLL
   for (int i = 0; i < kLoads; ++i) {
     const int row = wave * kLoads + i + lane / chunks * panel.lines();
     const int chunk = lane % chunks;
-    offset[i] = chunk * 8 < columns ? static_cast<unsigned>(row * stride_bytes + chunk * 16) : kNowhere;
+    offset[i] =
+        chunk * 8 < columns ? static_cast<unsigned>(row * stride_bytes + chunk * 16) : kNowhere;
   }
 }
 
@@ -128,17 +140,22 @@ struct Loader {
   const char* v;
   WHET_LDS(char) * lds;
   int wave;
+  int key_end;  // what lies behind is not needed, or not there
   unsigned k_offset[kKeyLoads];
   unsigned k_offset2[kKeyLoads2 > 0 ? kKeyLoads2 : 1];
   unsigned v_offset[kValueLoads];
 
   __device__ __attribute__((always_inline)) void load_keys(int tile, int stage) const {
     WHET_LDS(char)* const to = lds + stage * kKeyBytes;
-    load_panel(k, SHAPE_K_STRIDE_S * 2ll, kDqk * 2, 0, tile * kKeys, k_offset, to, kKeyPanel, wave);
-    if (kHasKeyPanel2) load_panel(k, SHAPE_K_STRIDE_S * 2ll, kDqk * 2, 256, tile * kKeys, k_offset2, to + kKeyPanel.bytes(), kKeyPanel2, wave);
+    load_panel(k, SHAPE_K_STRIDE_S * 2ll, kDqk * 2, 0, tile * kKeys, key_end, k_offset, to,
+               kKeyPanel, wave);
+    if (kHasKeyPanel2)
+      load_panel(k, SHAPE_K_STRIDE_S * 2ll, kDqk * 2, 256, tile * kKeys, key_end, k_offset2,
+                 to + kKeyPanel.bytes(), kKeyPanel2, wave);
   }
   __device__ __attribute__((always_inline)) void load_values(int tile, int stage) const {
-    load_panel(v, SHAPE_V_STRIDE_S * 2ll, kDv * 2, 0, tile * kKeys, v_offset, lds + kValuesAt + stage * kValueBytes, kValuePanel, wave);
+    load_panel(v, SHAPE_V_STRIDE_S * 2ll, kDv * 2, 0, tile * kKeys, key_end, v_offset,
+               lds + kValuesAt + stage * kValueBytes, kValuePanel, wave);
   }
 };
 
@@ -151,15 +168,19 @@ struct Places {
 
 // Fragments as the matrix instructions take them, read from the tile that lies `offset` bytes behind the first.
 WHET_DEVICE Bf16x8 read_keys(const Places& at, int offset, int block, int depth) {
-  if (depth < 8) return *(const WHET_LDS(Bf16x8)*)(at.keys + offset + kKeyPanel.row_at(32 * block) + 32 * depth);
-  return *(const WHET_LDS(Bf16x8)*)(at.keys2 + offset + kKeyPanel2.row_at(32 * block) + 32 * (depth - 8));
+  if (depth < 8)
+    return *(const WHET_LDS(Bf16x8)*)(at.keys + offset + kKeyPanel.row_at(32 * block) + 32 * depth);
+  return *(const WHET_LDS(Bf16x8)*)(at.keys2 + offset + kKeyPanel2.row_at(32 * block) +
+                                    32 * (depth - 8));
 }
 
 WHET_DEVICE Bf16x8 read_values(const Places& at, int offset, int group, int column) {
   WHET_LDS(char)* const first = at.values + offset + kValuePanel.row_at(16 * group) + 64 * column;
-  WHET_LDS(char)* const second = at.values + offset + kValuePanel.row_at(16 * group + 8) + 64 * column;
+  WHET_LDS(char)* const second =
+      at.values + offset + kValuePanel.row_at(16 * group + 8) + 64 * column;
   const whet::Short4 low = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)first);
-  const whet::Short4 high = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)second);
+  const whet::Short4 high =
+      __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)second);
   return __builtin_bit_cast(Bf16x8, __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
 }
 
@@ -186,8 +207,9 @@ struct Rows {
   Float16 output[kColumns];
   Float2 total;     // sums of the even and the odd scores
   float reference;  // what the exponents are relative to, in powers of two; finite
-  float bound;      // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
-  float top;        // this lane's maximum of the tile at hand, unscaled
+  float
+      bound;  // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
+  float top;            // this lane's maximum of the tile at hand, unscaled
   Bf16x8 ahead[kLead];  // the first fragments of K of the next step
 };
 
@@ -202,7 +224,8 @@ WHET_DEVICE void mask(Scores& s, const Problem& p, Int64 key0) {
   for (int b = 0; b < 2; ++b) {
     WHET_UNROLL
     for (int r = 0; r < 16; ++r) {
-      s.block[b][r] = 32 * b + 8 * (r / 4) + r % 4 <= relative ? s.block[b][r] : whet::negative_infinity();
+      s.block[b][r] =
+          32 * b + 8 * (r / 4) + r % 4 <= relative ? s.block[b][r] : whet::negative_infinity();
     }
   }
 }
@@ -265,8 +288,9 @@ WHET_DEVICE Bf16x8 probabilities(const unsigned (&p)[kPairs], int group) {
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
 // once nobody reads the tile of K any more and half of V's reads are done.
 template <bool kHasNext, bool kMaskNext, class Middle>
-WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& problem, Int64 next_key0, const Places& at, int key_offset,
-                      int key_offset_after, int value_offset, Middle middle) {
+WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& problem,
+                      Int64 next_key0, const Places& at, int key_offset, int key_offset_after,
+                      int value_offset, Middle middle) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
   unsigned p[kPairs];
   // One fragment per slot: those of K, those of V, then the first of the next step's K.
@@ -275,7 +299,8 @@ WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& p
     if (f < kScoreSlots) {
       fragment[f] = read_keys(at, key_offset, f / kDepth, f % kDepth);
     } else if (f < kSlots) {
-      fragment[f] = read_values(at, value_offset, (f - kScoreSlots) / kColumns, (f - kScoreSlots) % kColumns);
+      fragment[f] =
+          read_values(at, value_offset, (f - kScoreSlots) / kColumns, (f - kScoreSlots) % kColumns);
     } else if (kHasNext) {
       fragment[f] = read_keys(at, key_offset_after, (f - kSlots) / kDepth, (f - kSlots) % kDepth);
     }
@@ -290,10 +315,11 @@ WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& p
   }
   whet::for_each<kFirst, kSlots>([&](auto constant) __attribute__((always_inline)) {
     constexpr int slot = decltype(constant)::kValue;
-    if constexpr (slot == kHalfOutput) middle();
+    if constexpr (kHasNext && slot == kHalfOutput) middle();
     if constexpr (slot >= kHalfOutput || slot + kLead < kSlots) read(slot + kLead);
     const auto exponentials = [&]() __attribute__((always_inline)) {
-      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](auto number) __attribute__((always_inline)) {
+      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](
+          auto number) __attribute__((always_inline)) {
         constexpr int pair = decltype(number)::kValue;
         p[pair] = exponentiate(w, now, problem.scale, pair);
         WHET_PIN(p[pair]);
@@ -302,17 +328,21 @@ WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& p
     if constexpr (slot < kScoreSlots) {
       constexpr int block = slot / kDepth, depth = slot % kDepth;
       const Float16 zero = {};
-      next.block[block] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[slot], w.query[depth], depth == 0 ? zero : next.block[block], 0, 0, 0);
+      next.block[block] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(
+          fragment[slot], w.query[depth], depth == 0 ? zero : next.block[block], 0, 0, 0);
       WHET_PIN(next.block[block]);
       exponentials();
     } else {
-      constexpr int group = (slot - kScoreSlots) / kColumns, column = (slot - kScoreSlots) % kColumns;
+      constexpr int group = (slot - kScoreSlots) / kColumns,
+                    column = (slot - kScoreSlots) % kColumns;
       exponentials();
-      w.output[column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(fragment[slot], probabilities(p, group), w.output[column], 0, 0, 0);
+      w.output[column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(
+          fragment[slot], probabilities(p, group), w.output[column], 0, 0, 0);
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
         constexpr int rest = kSlots - kHalfOutput;
-        whet::for_each<(slot - kHalfOutput) * kFours / rest, (slot + 1 - kHalfOutput) * kFours / rest>(
-            [&](auto number) __attribute__((always_inline)) { max_four(w, next, decltype(number)::kValue); });
+        whet::for_each<(slot - kHalfOutput) * kFours / rest,
+                       (slot + 1 - kHalfOutput) * kFours / rest>([&](auto number) __attribute__((
+            always_inline)) { max_four(w, next, decltype(number)::kValue); });
       }
     }
     whet::schedule_fence();
@@ -340,9 +370,12 @@ WHET_DEVICE int next_stage(int stage) { return stage + 1 == kStages ? 0 : stage 
 
 }  // namespace
 
-extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X), amdgpu_waves_per_eu(kWaves / 4, kWaves / 4)))
-WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k, const unsigned short* __restrict__ v, unsigned short* __restrict__ o,
-           float* __restrict__ lse, float scale) {
+extern "C" __global__ void
+    __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X),
+                   amdgpu_waves_per_eu(kWaves / 4, kWaves / 4)))
+    WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
+               const unsigned short* __restrict__ v, unsigned short* __restrict__ o,
+               float* __restrict__ lse, float scale) {
   if (kBlocksPerHead == 0 || kBatchHeads == 0) return;
   WHET_SHARED_MEMORY(shared);
   WHET_LDS(char)* const lds = (WHET_LDS(char)*)shared;
@@ -382,6 +415,13 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     clear_keys = seen < 0 ? 0 : seen < clear_keys ? seen : clear_keys;
   }
   const int clear_tiles = static_cast<int>(clear_keys / kKeys);
+  // Of these, the ones that this wave's rows see some key of; it takes part in loading the others.
+  int wave_tiles = tiles;
+  if (SHAPE_CAUSAL) {
+    const Int64 last = row_block * kBlockRows + (wave + 1) * kRows + kSeqKv - kSeqQ;
+    const int seen = last < 0 ? 0 : static_cast<int>((last + 2 * kKeys - 1) / (2 * kKeys)) * 2;
+    wave_tiles = seen < 2 ? 2 : seen < tiles ? seen : tiles;
+  }
 
   Rows w;
   w.total = Float2{0.0f, 0.0f};
@@ -392,10 +432,13 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
 
   if (tiles > 0) {
     Loader loader;
-    loader.k = reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H);
-    loader.v = reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H);
+    loader.k =
+        reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H);
+    loader.v =
+        reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H);
     loader.lds = lds;
     loader.wave = wave;
+    loader.key_end = tiles * kKeys < kSeqKv ? tiles * kKeys : static_cast<int>(kSeqKv);
     panel_offsets(loader.k_offset, kKeyPanel, SHAPE_K_STRIDE_S * 2ll, kDqk, wave, lane);
     panel_offsets(loader.k_offset2, kKeyPanel2, SHAPE_K_STRIDE_S * 2ll, kDqk - 128, wave, lane);
     panel_offsets(loader.v_offset, kValuePanel, SHAPE_V_STRIDE_S * 2ll, kDv, wave, lane);
@@ -403,7 +446,9 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
 
     if (kClear) {
       const Uint4 zero = {};
-      for (int at = static_cast<int>(whet::thread_index()) * 16; at < kSharedBytes; at += LAUNCH_BLOCK_X * 16) *(WHET_LDS(Uint4)*)(lds + at) = zero;
+      for (int at = static_cast<int>(whet::thread_index()) * 16; at < kSharedBytes;
+           at += LAUNCH_BLOCK_X * 16)
+        *(WHET_LDS(Uint4)*)(lds + at) = zero;
       whet::barrier();
     }
     // The order counts: the waits below are by number. A step t loads V(t+2) and K(t+4), so before step 0 these are due.
@@ -416,7 +461,8 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     const unsigned sign = negative ? 0x80008000u : 0u;
     // Rows past the end repeat the last one; they are not stored.
     const Int64 row = problem.lane_row < kSeqQ ? problem.lane_row : kSeqQ - 1;
-    const unsigned short* const from = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
+    const unsigned short* const from =
+        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
     WHET_UNROLL
     for (int d = 0; d < kDepth; ++d) {
       const int column = 16 * d + 8 * problem.half;
@@ -429,7 +475,8 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     Places at;
     at.keys = lds + kKeyPanel.row_at(lane % 32) + 16 * problem.half;
     at.keys2 = lds + kKeyPanel.bytes() + kKeyPanel2.row_at(lane % 32) + 16 * problem.half;
-    at.values = lds + kValuesAt + kValuePanel.row_at(4 * problem.half + lane % 16 / 4) + 32 * (lane / 16 % 2) + 8 * (lane % 4);
+    at.values = lds + kValuesAt + kValuePanel.row_at(4 * problem.half + lane % 16 / 4) +
+                32 * (lane / 16 % 2) + 8 * (lane % 4);
 
     Scores even, odd;
     whet::wait_memory<0>();
@@ -439,7 +486,8 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
       WHET_UNROLL
       for (int d = 0; d < kDepth; ++d) {
         const Float16 zero = {};
-        even.block[b] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(read_keys(at, 0, b, d), w.query[d], d == 0 ? zero : even.block[b], 0, 0, 0);
+        even.block[b] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(
+            read_keys(at, 0, b, d), w.query[d], d == 0 ? zero : even.block[b], 0, 0, 0);
         WHET_PIN(even.block[b]);
         whet::schedule_fence();
       }
@@ -458,20 +506,27 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     // Stage of K(t+1) and of V(t).
     int key_stage = 1, value_stage = 0;
     int tile = 0;
-    const auto advance = [&](auto has_next, auto mask_next, const Scores& now, Scores& next) __attribute__((always_inline)) {
+    // What happens once in a step, between two slots.
+    const auto exchange = [&](int t, int key_stage_now, int value_stage_free)
+        __attribute__((always_inline)) {
+      // V(t+1) and K(t+2) must have landed, K(t+3) may be on its way. After the barrier nobody reads K(t+1) and V(t-1) any more.
+      whet::wait_memory<kKeyLoadsAll>();
+      whet::meet();
+      whet::schedule_fence();
+      loader.load_values(t + 2, value_stage_free);
+      loader.load_keys(t + 4, key_stage_now);
+    };
+    const auto advance = [&](auto has_next, auto mask_next, const Scores& now, Scores& next)
+        __attribute__((always_inline)) {
       const int key_after = next_stage(key_stage);
       const int value_after = next_stage(value_stage);
       const auto middle = [&]() __attribute__((always_inline)) {
-        if (!decltype(has_next)::kValue) return;
-        // V(t+1) and K(t+2) must have landed, K(t+3) may be on its way. After the barrier nobody reads K(t+1) and V(t-1) any more.
-        whet::wait_memory<kKeyLoadsAll>();
-        whet::meet();
-        whet::schedule_fence();
-        loader.load_values(tile + 2, next_stage(value_after));
-        loader.load_keys(tile + 4, key_stage);
+        exchange(tile, key_stage, next_stage(value_after));
       };
-      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
-                                                                  key_after * kKeyBytes, value_stage * kValueBytes, middle);
+      step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(
+          w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
+          key_after * kKeyBytes, value_stage * kValueBytes, middle);
+      if (!decltype(has_next)::kValue) return;
       key_stage = key_after;
       value_stage = value_after;
       ++tile;
@@ -480,19 +535,30 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
       advance(Yes(), No(), even, odd);
       advance(Yes(), No(), odd, even);
     }
-    while (tile + 2 < tiles) {
+    while (tile + 2 < wave_tiles) {
       advance(Yes(), Yes(), even, odd);
       advance(Yes(), Yes(), odd, even);
     }
     advance(Yes(), Yes(), even, odd);
     advance(No(), No(), odd, even);
+    // Or the last products sink below the loop, with all that they need.
+    WHET_UNROLL
+    for (int c = 0; c < kColumns; ++c) WHET_PIN(w.output[c]);
+    for (; tile + 1 < tiles; ++tile) {
+      const int key_after = next_stage(key_stage);
+      const int value_after = next_stage(value_stage);
+      exchange(tile, key_stage, next_stage(value_after));
+      key_stage = key_after;
+      value_stage = value_after;
+    }
     whet::wait_memory<0>();
   }
 
   const Int64 row = problem.lane_row;
   const float total = sum_over_halves(w.total[0] + w.total[1]);
   const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-  unsigned short* const to = o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
+  unsigned short* const to =
+      o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
   for (int c = 0; c < kColumns; ++c) {
     WHET_UNROLL
@@ -502,7 +568,8 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
       WHET_UNROLL
       for (int e = 0; e < 2; ++e) {
         const Float2 a = {w.output[c][r + 2 * e] * inverse, w.output[c][r + 2 * e + 1] * inverse};
-        const Float2 b = {w.output[c][r + 4 + 2 * e] * inverse, w.output[c][r + 5 + 2 * e] * inverse};
+        const Float2 b = {w.output[c][r + 4 + 2 * e] * inverse,
+                          w.output[c][r + 5 + 2 * e] * inverse};
         first[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(a, whet::Bf16x2));
         second[e] = __builtin_bit_cast(unsigned, __builtin_convertvector(b, whet::Bf16x2));
       }
@@ -514,7 +581,9 @@ WHET_ENTRY(const unsigned short* __restrict__ q, const unsigned short* __restric
     }
   }
   if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {
-    const float value = total > 0.0f ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f : whet::negative_infinity();
+    const float value = total > 0.0f
+                            ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f
+                            : whet::negative_infinity();
     lse[batch_head * kSeqQ + row] = value;
   }
 }

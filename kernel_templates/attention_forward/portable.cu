@@ -17,9 +17,9 @@ constexpr int kBlockQ = TUNE_BLOCK_Q;
 constexpr int kBlockKv = TUNE_BLOCK_KV;
 constexpr int kRows = kBlockQ / kSquare;
 constexpr int kKeys = kBlockKv / kSquare;
-constexpr int kSlice = 32;    // head-dimension elements of Q and K in shared memory at a time
+constexpr int kSlice = 32;     // head-dimension elements of Q and K in shared memory at a time
 constexpr int kKeySlice = 16;  // keys of V in shared memory at a time
-constexpr int kPad = 4;        // keeps float4 alignment and spreads transposed stores over the banks
+constexpr int kPad = 4;  // keeps float4 alignment and spreads transposed stores over the banks
 
 constexpr int kDqk = SHAPE_DQK;
 constexpr int kDv = SHAPE_DV;
@@ -33,10 +33,13 @@ constexpr int kHeadsKv = SHAPE_HEADS_KV;
 constexpr Int64 kBlocksPerHead = (kSeqQ + kBlockQ - 1) / kBlockQ;
 
 static_assert(kThreads == kSquare * kSquare, "the kernel is written for 16 x 16 threads");
-static_assert(kBlockQ % kSquare == 0 && kBlockKv % kSquare == 0, "block_q and block_kv must be multiples of 16");
-static_assert(kDqk >= 1 && kDqk <= 256 && kDv >= 1 && kDv <= 256, "head dimensions must be in 1..256");
+static_assert(kBlockQ % kSquare == 0 && kBlockKv % kSquare == 0,
+              "block_q and block_kv must be multiples of 16");
+static_assert(kDqk >= 1 && kDqk <= 256 && kDv >= 1 && kDv <= 256,
+              "head dimensions must be in 1..256");
 static_assert(kHeadsKv > 0 && kHeadsQ % kHeadsKv == 0, "heads_q must be a multiple of heads_kv");
-static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0, "window, softcap and sink are not supported");
+static_assert(SHAPE_WINDOW == 0 && SHAPE_SOFTCAP == 0 && SHAPE_SINK == 0,
+              "window, softcap and sink are not supported");
 
 typedef whet::Element<SHAPE_DTYPE> Element;
 typedef Element::Stored Stored;
@@ -50,17 +53,20 @@ constexpr int kKFloats = kSlice * kKPitch;
 constexpr int kVFloats = kKeySlice * kDvPadded;
 constexpr int kSliceFloats = kQFloats + kKFloats > kVFloats ? kQFloats + kKFloats : kVFloats;
 constexpr int kSharedFloats = kSliceFloats + kBlockKv * kPPitch;
-static_assert(kSharedFloats * 4 <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
+static_assert(kSharedFloats * 4 <= LAUNCH_SHARED_BYTES,
+              "shared_bytes of the kernel file is too small");
 
 // Puts rows [row0, row0 + kCount) x columns [column0, column0 + kSlice) of a matrix into shared memory, transposed to
 // to[column][row]; zeros outside the matrix.
 template <int kCount>
-WHET_DEVICE void load_transposed(float* to, int pitch, const Stored* from, Int64 stride, Int64 row0, Int64 rows, int column0) {
+WHET_DEVICE void load_transposed(float* to, int pitch, const Stored* from, Int64 stride, Int64 row0,
+                                 Int64 rows, int column0) {
   for (int i = static_cast<int>(whet::thread_index()); i < kCount * kSlice; i += kThreads) {
     const int row = i / kSlice;
     const int column = i % kSlice;
     const bool inside = row0 + row < rows && column0 + column < kDqk;
-    to[column * pitch + row] = inside ? Element::load(from + (row0 + row) * stride + column0 + column) : 0.0f;
+    to[column * pitch + row] =
+        inside ? Element::load(from + (row0 + row) * stride + column0 + column) : 0.0f;
   }
 }
 
@@ -90,8 +96,9 @@ WHET_DEVICE float row_sum(float x) {
 }  // namespace
 
 extern "C" __global__ void WHET_BOUNDS(LAUNCH_BLOCK_X)
-    WHET_ENTRY(const Stored* __restrict__ q, const Stored* __restrict__ k, const Stored* __restrict__ v, Stored* __restrict__ o,
-               float* __restrict__ lse, float scale) {
+    WHET_ENTRY(const Stored* __restrict__ q, const Stored* __restrict__ k,
+               const Stored* __restrict__ v, Stored* __restrict__ o, float* __restrict__ lse,
+               float scale) {
   // With no query row there is nothing to write, but a launch needs at least one block.
   if (kBlocksPerHead == 0 || SHAPE_BATCH == 0) return;
   WHET_SHARED_MEMORY(shared);
@@ -195,10 +202,13 @@ extern "C" __global__ void WHET_BOUNDS(LAUNCH_BLOCK_X)
     for (int c = 0; c < kColumnGroups; ++c)
       for (int e = 0; e < 4; ++e) {
         const int column = c * 64 + tx * 4 + e;
-        if (column < kDv) Element::store(o + row * SHAPE_O_STRIDE_S + column, out[i][c * 4 + e] * inverse);
+        if (column < kDv)
+          Element::store(o + row * SHAPE_O_STRIDE_S + column, out[i][c * 4 + e] * inverse);
       }
     if (SHAPE_LSE && tx == 0) {
-      const float value = top[i] == whet::negative_infinity() ? top[i] : (top[i] + whet::log2_fast(sum)) * 0.69314718055994530942f;
+      const float value = top[i] == whet::negative_infinity()
+                              ? top[i]
+                              : (top[i] + whet::log2_fast(sum)) * 0.69314718055994530942f;
       lse[(batch * kHeadsQ + head) * kSeqQ + row] = value;
     }
   }

@@ -33,7 +33,9 @@ typedef unsigned Uint2 __attribute__((ext_vector_type(2)));
 typedef unsigned Uint4 __attribute__((ext_vector_type(4)));
 
 // The number of this wave in its block, known to the compiler to be the same in all lanes.
-WHET_DEVICE int wave_index() { return __builtin_amdgcn_readfirstlane(static_cast<int>(thread_index()) / 64); }
+WHET_DEVICE int wave_index() {
+  return __builtin_amdgcn_readfirstlane(static_cast<int>(thread_index()) / 64);
+}
 WHET_DEVICE int lane_index() { return static_cast<int>(thread_index()) % 64; }
 
 // One bit per lane.
@@ -49,14 +51,16 @@ WHET_DEVICE unsigned long long ballot(bool predicate) {
 // The value of the lane whose number differs by 32.
 WHET_DEVICE float other_half(float x) {
   const int at = (lane_index() ^ 32) * 4;
-  return float_from_bits(static_cast<unsigned>(__builtin_amdgcn_ds_bpermute(at, static_cast<int>(float_bits(x)))));
+  return float_from_bits(
+      static_cast<unsigned>(__builtin_amdgcn_ds_bpermute(at, static_cast<int>(float_bits(x)))));
 }
 
 // Two floats as two BF16 words, rounded to nearest even; for targets without an instruction for it. Right for every number and for the
 // NaN that arithmetic makes.
 WHET_DEVICE unsigned pack_bf16(float low, float high) {
   const unsigned a = float_bits(low), b = float_bits(high);
-  return __builtin_amdgcn_perm(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u), 0x07060302u);
+  return __builtin_amdgcn_perm(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u),
+                               0x07060302u);
 }
 
 // Waits until at most kOutstanding of this wave's vector memory operations are in flight. Says nothing about LDS accesses.
@@ -76,7 +80,9 @@ WHET_DEVICE float max5(float a, float b, float c, float d, float e) {
   return max_float(max_float(max_float(a, b), max_float(c, d)), e);
 #else
   float result;
-  asm volatile("v_max3_f32 %0, %1, %2, %5\nv_max3_f32 %0, %3, %4, %0" : "=&v"(result) : "v"(a), "v"(b), "v"(c), "v"(d), "v"(e));
+  asm volatile("v_max3_f32 %0, %1, %2, %5\nv_max3_f32 %0, %3, %4, %0"
+               : "=&v"(result)
+               : "v"(a), "v"(b), "v"(c), "v"(d), "v"(e));
   return result;
 #endif
 }
@@ -108,7 +114,8 @@ WHET_DEVICE void scale_if(Float16& x, float factor, unsigned long long mask) {
       "v_pk_mul_f32 %7, %7, %8\n"
       "s_nop 3\n"
       ".Lwhet_keep%=:"
-      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]), "+v"(part[6]), "+v"(part[7])
+      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]),
+        "+v"(part[6]), "+v"(part[7])
       : "v"(factors), "s"(mask)
       : "scc");
   WHET_UNROLL
@@ -143,7 +150,8 @@ WHET_DEVICE Buffer make_buffer(const void* base, unsigned bytes) {
   return {__builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(base), 0, bytes, 0)};
 #else
   const unsigned long long at = reinterpret_cast<unsigned long long>(base);
-  return {Uint4{static_cast<unsigned>(at), static_cast<unsigned>(at >> 32) & 0xffffu, bytes, 0x00020000u}};
+  return {Uint4{static_cast<unsigned>(at), static_cast<unsigned>(at >> 32) & 0xffffu, bytes,
+                0x00020000u}};
 #endif
 }
 
@@ -154,7 +162,10 @@ WHET_DEVICE void load_to_lds_16(const Buffer& from, unsigned offset, WHET_LDS(ch
 #if WHET_EMULATOR
   __builtin_amdgcn_raw_ptr_buffer_load_lds(from.words, to, 16, offset, 0, 0, 0);
 #else
-  asm volatile("s_mov_b32 m0, %0\ns_nop 0\nbuffer_load_dwordx4 %1, %2, 0 offen lds" : : "s"((unsigned)to), "v"(offset), "s"(from.words) : "memory");
+  asm volatile("s_mov_b32 m0, %0\ns_nop 0\nbuffer_load_dwordx4 %1, %2, 0 offen lds"
+               :
+               : "s"((unsigned)to), "v"(offset), "s"(from.words)
+               : "memory");
 #endif
 }
 

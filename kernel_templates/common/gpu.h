@@ -80,7 +80,8 @@ WHET_DEVICE float log2_fast(float x) { return __ocml_native_log2_f32(x); }
 template <int kMask>
 WHET_DEVICE float shuffle_xor(float value) {
   static_assert(kMask > 0 && kMask < 32, "a swizzle stays within 32 lanes");
-  return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(__builtin_bit_cast(int, value), (kMask << 10) | 0x1f));
+  return __builtin_bit_cast(
+      float, __builtin_amdgcn_ds_swizzle(__builtin_bit_cast(int, value), (kMask << 10) | 0x1f));
 }
 
 #else  // CUDA
@@ -148,7 +149,9 @@ WHET_DEVICE float max_float(float a, float b) {
 WHET_DEVICE float negative_infinity() { return float_from_bits(0xff800000u); }
 
 // BF16 is the upper half of an f32. Rounds to nearest, ties to even; every NaN becomes a quiet one.
-WHET_DEVICE float float_from_bf16(unsigned short bits) { return float_from_bits(static_cast<unsigned>(bits) << 16); }
+WHET_DEVICE float float_from_bf16(unsigned short bits) {
+  return float_from_bits(static_cast<unsigned>(bits) << 16);
+}
 WHET_DEVICE unsigned short bf16_from_float(float x) {
   const unsigned bits = float_bits(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);

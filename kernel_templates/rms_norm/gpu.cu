@@ -8,11 +8,13 @@ using whet::Int64;
 
 constexpr int kThreads = TUNE_THREADS;
 constexpr int kUnroll = TUNE_UNROLL;
-constexpr int kWaves = kThreads / 32;  // groups of 32 lanes: the unit that a shuffle reaches on every GPU
+constexpr int kWaves =
+    kThreads / 32;  // groups of 32 lanes: the unit that a shuffle reaches on every GPU
 constexpr Int64 kRows = SHAPE_ROWS;
 constexpr Int64 kColumns = SHAPE_COLUMNS;
 
-static_assert(kThreads % 64 == 0 && kThreads <= 1024, "threads must be a multiple of 64, at most 1024");
+static_assert(kThreads % 64 == 0 && kThreads <= 1024,
+              "threads must be a multiple of 64, at most 1024");
 static_assert(kWaves * 4 <= LAUNCH_SHARED_BYTES, "shared_bytes of the kernel file is too small");
 
 typedef whet::Element<SHAPE_DTYPE> Element;
@@ -37,8 +39,8 @@ WHET_DEVICE float block_sum(float x, float* partial) {
 }  // namespace
 
 extern "C" __global__ void WHET_BOUNDS(TUNE_THREADS)
-    WHET_ENTRY(const Stored* __restrict__ x, Stored* __restrict__ residual, const Stored* __restrict__ weight,
-               Stored* __restrict__ y, float epsilon) {
+    WHET_ENTRY(const Stored* __restrict__ x, Stored* __restrict__ residual,
+               const Stored* __restrict__ weight, Stored* __restrict__ y, float epsilon) {
   WHET_SHARED_MEMORY(shared);
   float* const partial = reinterpret_cast<float*>(shared);
   const Int64 first = static_cast<Int64>(whet::thread_index()) * kUnroll;
@@ -70,7 +72,8 @@ extern "C" __global__ void WHET_BOUNDS(TUNE_THREADS)
 #pragma unroll
       for (int e = 0; e < kUnroll; ++e) {
         if (column + e >= kColumns) break;
-        Element::store(out + column + e, Element::load(source + column + e) * factor * Element::load(weight + column + e));
+        Element::store(out + column + e, Element::load(source + column + e) * factor *
+                                             Element::load(weight + column + e));
       }
     }
   }
