@@ -114,8 +114,8 @@ Outcome CacheCommand::Run(Session& session) {
                                  ProblemText(KeyField(fields, "problem"))));
   }
   json["stored_bytes"] = bytes;
-  console.Line(absl::StrFormat("%d code objects (%s), %d winners in %s", code->size(),
-                               BytesText(bytes), winners->size(),
+  console.Line(absl::StrFormat("%d code objects (%s), %d winner%s in %s", code->size(),
+                               BytesText(bytes), winners->size(), winners->size() == 1 ? "" : "s",
                                store.persistent() ? store.path() : "no file"));
   console.Json(DumpJson(json));
   return {};

@@ -54,6 +54,8 @@ void Console::Line(absl::string_view text) {
   MutexLock lock(mutex_);
   ClearLine();
   Write(out_, absl::StrCat(text, "\n"));
+  // In step with the progress on standard error, also through a pipe.
+  std::fflush(out_);
 }
 
 void Console::Row(absl::string_view label, absl::string_view text) {

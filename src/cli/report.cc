@@ -65,6 +65,11 @@ std::string GainText(double gain) {
   return gain > 0 ? absl::StrFormat("%.2fx the speed of the default variant", gain) : "";
 }
 
+std::string BudgetText(const Plan& plan) {
+  if (plan.tuning() == nullptr || !plan.tuning()->budget_spent) return "";
+  return "the budget ended the tuning early; --budget SECONDS gives it more time";
+}
+
 std::string ResolutionText(const Resolution& r) {
   const auto ns = [](absl::Duration d) { return DurationText(absl::ToDoubleNanoseconds(d)); };
   if (r.variant_origin == Origin::kTuned) {

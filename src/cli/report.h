@@ -26,6 +26,8 @@ std::string BytesText(int64_t bytes);
 std::string SpeedText(const OperationWork& work, double nanoseconds);
 // "1.42x the default variant's speed"; empty when unknown.
 std::string GainText(double gain);
+// "the budget ended ..." when tuning was cut short in this process; otherwise empty.
+std::string BudgetText(const Plan& plan);
 // How the first call came by its kernel, in one line.
 std::string ResolutionText(const Resolution& resolution);
 // "2.1e-03 (relative L2 against float64, all 3072 rows)"

@@ -152,6 +152,7 @@ void PrintCall(Console& console, const CallReport& report, const Operation& oper
   console.Row("variant", absl::StrCat(resolution.variant, gain.empty() ? "" : "  ", gain));
   if (!resolution.compiler.empty()) console.Row("compiler", resolution.compiler);
   if (!resolution.note.empty()) console.Row("note", OneLine(resolution.note));
+  if (const std::string text = BudgetText(*report.plan); !text.empty()) console.Row("note", text);
   if (report.second_call_ns.has_value()) {
     console.Row("second call", DurationText(*report.second_call_ns));
   }

@@ -147,6 +147,7 @@ void TuneCommand::Print(Console& console, const Plan& plan) const {
   console.Row("winner", absl::StrCat(resolution.variant, gain.empty() ? "" : "  ", gain));
   console.Row("tuned", ResolutionText(resolution));
   if (!resolution.note.empty()) console.Row("note", OneLine(resolution.note));
+  if (const std::string text = BudgetText(plan); !text.empty()) console.Row("note", text);
   if (plan.tuning() == nullptr) return;
   std::vector<const VariantEvidence*> timed;
   std::vector<const VariantEvidence*> others;
