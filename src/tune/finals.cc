@@ -15,6 +15,8 @@ constexpr double kTelemetryEveryNs = 20e6;
 constexpr double kHopeless = 0.05;
 // Nor does being alone instead of taking turns: more is a disturbance.
 constexpr double kSurprise = 0.06;
+// For a second visit less will do: clocks dip by several percent now and then.
+constexpr double kMildSurprise = 0.02;
 
 // Where in `samples` the last `stretch_ns` of device time begin.
 size_t StretchBegin(absl::Span<const double> samples, double ns_per_sample_unit,
@@ -85,10 +87,10 @@ class Finals {
   }
 
   // Whether `i` is behind `best` by much more than the screening said.
-  bool Surprising(size_t i, size_t best, double behind) const {
+  bool Surprising(size_t i, size_t best, double behind, double surprise) const {
     const double before = inputs_[i].candidate->screened_ns;
     const double best_before = inputs_[best].candidate->screened_ns;
-    return before > 0 && best_before > 0 && behind > before / best_before * (1 + kSurprise);
+    return before > 0 && best_before > 0 && behind > before / best_before * (1 + surprise);
   }
 
   // After a single visit each: whoever is far behind, as expected, gets no second one.
@@ -103,7 +105,7 @@ class Finals {
     std::erase_if(visiting_, [&](size_t i) {
       if (inputs_[i].incumbent || result_.finalists[i].visits.empty()) return false;
       const double behind = First(i) / First(*best);
-      return behind > 1 + kHopeless && !Surprising(i, *best, behind);
+      return behind > 1 + kHopeless && !Surprising(i, *best, behind, kMildSurprise);
     });
   }
   double First(size_t i) const { return result_.finalists[i].visits.front().median_ns; }
@@ -130,7 +132,7 @@ class Finals {
     for (size_t d = 0; d < deciding.size(); ++d) {
       const bool out = result_.decision.ratio[d].low > 1 + rules_.decision.tie_zone;
       const bool surprise =
-          out && Surprising(result_.deciding[d], fastest, result_.decision.ratio[d].low);
+          out && Surprising(result_.deciding[d], fastest, result_.decision.ratio[d].low, kSurprise);
       surprised_ |= surprise;
       if (!out || surprise || deciding[d].incumbent) visiting_.push_back(result_.deciding[d]);
     }

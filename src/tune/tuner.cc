@@ -26,8 +26,9 @@ constexpr double kHopelessProbe = 4;
 constexpr double kHopelessProbeNs = 1e6;
 // In the solo heats that come before the finals when too many are left.
 constexpr double kHopelessHeat = 0.04;
-// A heat this much slower than the screening led to expect is run again.
-constexpr double kSurprisingHeat = 1.06;
+// A heat that would put its candidate out, and is this much slower than the screening led to expect,
+// is run again: another tenant or a dip of the clock may have sat on all of it.
+constexpr double kSurprisingHeat = 1.02;
 
 std::string Percent(double ratio) { return absl::StrFormat("%.1f %%", ratio * 100); }
 
@@ -309,11 +310,11 @@ class Tuning {
       Report("heats", ++visited, entered.size());
     }
     if (visited == entered.size() && !alive_.empty()) {
-      // Who lost far more than in the screening may have been disturbed all the while.
       const Candidate* best = *std::min_element(alive_.begin(), alive_.end(), ByEstimate);
       for (Candidate* c : std::vector<Candidate*>(alive_)) {
         const double expected = c->screened_ns / best->screened_ns * best->estimate_ns;
-        if (c->estimate_ns <= expected * kSurprisingHeat || Spent()) continue;
+        const bool safe = c->estimate_ns <= best->estimate_ns * (1 + kHopelessHeat);
+        if (safe || c->estimate_ns <= expected * kSurprisingHeat || Spent()) continue;
         const double first_ns = c->estimate_ns;
         if (absl::Status s = Heat(*c); !s.ok()) return s;
         c->estimate_ns = std::min(c->estimate_ns, first_ns);
