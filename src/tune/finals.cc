@@ -10,6 +10,9 @@ namespace whet {
 namespace {
 
 constexpr int kErrorBlocks = 8;
+// A device whose clock follows within milliseconds and whose timings are not flat after this is
+// noisy, and more soaking will not help.
+constexpr double kLongestSoakInLags = 8;
 constexpr double kTelemetryEveryNs = 20e6;
 // A clock that wanders by two percent either way between two visits does not make up for this.
 constexpr double kHopeless = 0.05;
@@ -155,7 +158,9 @@ absl::StatusOr<Visit> SoloVisit(Candidate& candidate, Stopwatch& watch, const Fi
   // Before the clock's lag is over, flat means nothing.
   const double least_ns = absl::ToDoubleNanoseconds(fixed ? rules.soak : watch.device().ClockLag());
   const double longest_ns =
-      std::max(least_ns, absl::ToDoubleNanoseconds(fixed ? rules.soak : rules.longest_soak));
+      fixed ? least_ns
+            : std::max(least_ns, std::min(absl::ToDoubleNanoseconds(rules.longest_soak),
+                                          least_ns * kLongestSoakInLags));
   const double time_ns = absl::ToDoubleNanoseconds(rules.time);
 
   size_t timed_from = 0;

@@ -23,8 +23,8 @@
 namespace whet {
 
 struct FinalsRules {
-  absl::Duration soak = absl::ZeroDuration();  // fixed; zero: until flat
-  absl::Duration longest_soak = absl::Seconds(1);
+  absl::Duration soak = absl::ZeroDuration();      // fixed; zero: until flat
+  absl::Duration longest_soak = absl::Seconds(1);  // and at most eight times the ClockLag
   double flatness = 0.004;  // relative drift over the last stretch that counts as none
   absl::Duration time = absl::Milliseconds(100);  // of timing, per visit
   int cycles = 3;                                 // of two visits each

@@ -75,7 +75,7 @@ class Stopwatch {
 
   // Device time of all samples read so far.
   double measured_ns() const { return measured_ns_; }
-  Device& device() { return device_; }
+  Device& device() const { return device_; }
   StreamHandle stream() const { return stream_; }
 
  private:

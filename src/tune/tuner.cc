@@ -26,6 +26,8 @@ constexpr double kHopelessProbe = 4;
 constexpr double kHopelessProbeNs = 1e6;
 // In the solo heats that come before the finals when too many are left.
 constexpr double kHopelessHeat = 0.04;
+// Where visits need little soaking there is time for more of them.
+constexpr absl::Duration kShortLag = absl::Milliseconds(50);
 // A heat that would put its candidate out, and is this much slower than the screening led to expect,
 // is run again: another tenant or a dip of the clock may have sat on all of it.
 constexpr double kSurprisingHeat = 1.02;
@@ -293,6 +295,7 @@ class Tuning {
     return {.soak = policy.soak,
             .longest_soak = policy.longest_soak,
             .time = policy.final_time / 2,
+            .cycles = watch_.device().ClockLag() < kShortLag ? 5 : 3,
             .decision = {.tie_zone = policy.tie_zone, .replace_gain = policy.replace_gain}};
   }
 
