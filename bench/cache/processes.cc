@@ -111,7 +111,7 @@ double ParallelCompileSeconds(int kernels, int compile_ms) {
 }
 
 KillCycles RunKillCycles(const std::string& directory, int cycles) {
-  constexpr int kWriters = 2, kKeys = 8;
+  constexpr int kWriters = 2, kKeys = 8, kPutsPerCycle = 100'000;
   StoreOptions options;
   options.path = JoinPath(directory, "killed/cache.db");
   options.busy_timeout = absl::Seconds(60);
@@ -138,8 +138,9 @@ KillCycles RunKillCycles(const std::string& directory, int cycles) {
       if (child == 0) {
         for (const Writer& writer : writers) close(writer.fd);
         std::unique_ptr<Store> store = Store::Open(options, Silent());
-        for (int i = 0; i < 100'000; ++i) {
-          const int record[2] = {w * kKeys + i % kKeys, cycle * 100 + i};
+        for (int i = 0; i < kPutsPerCycle; ++i) {
+          // Later cycles must have higher versions, however far a writer got before it was killed.
+          const int record[2] = {w * kKeys + i % kKeys, cycle * kPutsPerCycle + i};
           if (!store->PutCode(entry_of(record[0], record[1])).ok() || !store->persistent())
             _exit(1);
           if (write(pipe_fds[1], record, sizeof record) != sizeof record) _exit(1);
