@@ -198,7 +198,8 @@ extern "C" __global__ void WHET_BOUNDS(LAUNCH_BLOCK_X)
     const Int64 row = q0 + ty * kRows + i;
     const float sum = row_sum(total[i]);
     if (row >= kSeqQ) continue;
-    const float inverse = top[i] == whet::negative_infinity() ? 0.0f : 1.0f / sum;
+    // A sum of exactly 0 is a row with no visible key; NaN among the scores makes it NaN and stays so.
+    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
     for (int c = 0; c < kColumnGroups; ++c)
       for (int e = 0; e < 4; ++e) {
         const int column = c * 64 + tx * 4 + e;
@@ -206,9 +207,8 @@ extern "C" __global__ void WHET_BOUNDS(LAUNCH_BLOCK_X)
           Element::store(o + row * SHAPE_O_STRIDE_S + column, out[i][c * 4 + e] * inverse);
       }
     if (SHAPE_LSE && tx == 0) {
-      const float value = top[i] == whet::negative_infinity()
-                              ? top[i]
-                              : (top[i] + whet::log2_fast(sum)) * 0.69314718055994530942f;
+      const float value = sum == 0.0f ? whet::negative_infinity()
+                                      : (top[i] + whet::log2_fast(sum)) * 0.69314718055994530942f;
       lse[(batch * kHeadsQ + head) * kSeqQ + row] = value;
     }
   }

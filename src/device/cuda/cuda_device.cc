@@ -298,6 +298,8 @@ class CudaDevice final : public Device {
 
   absl::Status EncodeTensorMap(const TensorMap& description, const Argument& argument,
                                DevicePointer base, void* map) override {
+    // Encoding looks at the current context's device.
+    ContextScope scope(driver_, context_);
     return EncodeCudaTensorMap(driver_, description, argument, base, map);
   }
 

@@ -209,7 +209,7 @@ CuResult cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
 CuResult cuTensorMapEncodeTiled(void* map, int data_type, unsigned rank, void* address,
                                 const uint64_t* dims, const uint64_t* strides, const unsigned* box,
                                 const unsigned*, int, int swizzle, int, int) {
-  FAKE_GPU_ENTER(false);
+  ENTER_CONTEXT;
   if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(address) % 16 != 0) return kInvalidValue;
   for (unsigned i = 0; i + 1 < rank; ++i) {
     if (strides[i] % 16 != 0 || strides[i] == 0) return kInvalidValue;
