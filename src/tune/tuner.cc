@@ -299,7 +299,7 @@ class Tuning {
             .decision = {.tie_zone = policy.tie_zone, .replace_gain = policy.replace_gain}};
   }
 
-  // One short visit each, and only the fastest go on. The incumbent always does.
+  // One short visit each, and only the fastest go on. The incumbent and the default always do.
   absl::Status Heats() {
     const auto places = static_cast<size_t>(std::max(1, request_.policy.finalists));
     if (alive_.size() <= places) return absl::OkStatus();
@@ -356,7 +356,9 @@ class Tuning {
     std::sort(ranked.begin(), ranked.end(), ByEstimate);
     for (size_t place = 0; place < ranked.size(); ++place) {
       const double behind = ranked[place]->estimate_ns / ranked.front()->estimate_ns - 1;
-      if (IsIncumbent(*ranked[place]) || (place < places && behind <= kHopelessHeat)) continue;
+      // The default always goes on: the gain is told over it, and of equals it wins.
+      if (IsIncumbent(*ranked[place]) || ranked[place]->index == 0) continue;
+      if (place < places && behind <= kHopelessHeat) continue;
       Drop(*ranked[place],
            absl::StrCat(Percent(behind), " behind in the solo heats, place ", place + 1));
     }

@@ -61,8 +61,8 @@ TEST_F(TunerTest, EqualVariantsGoToTheFirst) {
     op_.Add({.id = "k:a=" + std::to_string(i), .duration_ns = 100'000 - 20 * i});
   }
   const TuningResult r = Tune(op_.Request(), device_, op_, nullptr).value();
-  // The finals have four places, for the fastest; of those the first.
-  EXPECT_EQ(r.winner.id(), "k:a=2");
+  // The finals have four places for the fastest, and one for the default.
+  EXPECT_EQ(r.winner.id(), "k:a=0");
   EXPECT_TRUE(Of(r, "k:a=5").tied);
 }
 
