@@ -66,7 +66,14 @@ void LaunchAfterIdle(benchmark::State& state) {
     state.SetIterationTime(taken.count());
   }
 }
-BENCHMARK(LaunchAfterIdle)->UseManualTime()->ArgName("blocks")->Arg(1)->Arg(2)->Arg(16)->Arg(64);
+BENCHMARK(LaunchAfterIdle)
+    ->UseManualTime()
+    ->Iterations(300)
+    ->ArgName("blocks")
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(16)
+    ->Arg(64);
 
 void LaunchOnStream(benchmark::State& state) {
   std::unique_ptr<Device> device = OpenCpuDevice(0, {}).value();
