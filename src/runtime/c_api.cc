@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "whet/whet.h"
 #include "src/runtime/runtime.h"
+#include "whet/whet.h"
 
 struct whet_runtime {
   std::unique_ptr<whet::Runtime> runtime;

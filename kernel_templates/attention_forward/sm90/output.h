@@ -81,8 +81,8 @@ WHET_DEVICE void write_item(const Item& item, const float (&o)[kDv / 2], const f
               o, r, blank ? 0.0f : 1.0f / sum, inside, lane);
     if (SHAPE_LSE && lane % 4 == 0 && inside) {
       // A NaN among the scores leaves no trace in the maximum, but makes the sum NaN.
-      const float value =
-          blank && sum == sum ? top[r]
+      const float value = blank && sum == sum
+                              ? top[r]
                               : (top[r] * scale + whet::log2_fast(sum)) * 0.69314718055994530942f;
       lse[(static_cast<Int64>(item.batch) * kHeadsQ + item.head) * kSeqQ + row] = value;
     }

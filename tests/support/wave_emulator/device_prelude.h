@@ -11,12 +11,27 @@ __attribute__((visibility("default"))) const WhetHooks* whet_hooks;
 __attribute__((visibility("default"))) WhetLane* whet_lane;
 
 // Calls that the compiler's address instrumentation puts before every load and store.
-#define WHET_ACCESS(kind, write, size) \
-  WHET_QUIET void __asan_##kind##size(unsigned long at) { whet_hooks->access((const void*)at, size, write, __builtin_return_address(0)); }
-WHET_ACCESS(load, 0, 1) WHET_ACCESS(load, 0, 2) WHET_ACCESS(load, 0, 4) WHET_ACCESS(load, 0, 8) WHET_ACCESS(load, 0, 16)
-WHET_ACCESS(store, 1, 1) WHET_ACCESS(store, 1, 2) WHET_ACCESS(store, 1, 4) WHET_ACCESS(store, 1, 8) WHET_ACCESS(store, 1, 16)
-WHET_QUIET void __asan_loadN(unsigned long at, unsigned long size) { whet_hooks->access((const void*)at, size, 0, __builtin_return_address(0)); }
-WHET_QUIET void __asan_storeN(unsigned long at, unsigned long size) { whet_hooks->access((const void*)at, size, 1, __builtin_return_address(0)); }
+#define WHET_ACCESS(kind, write, size)                                             \
+  WHET_QUIET void __asan_##kind##size(unsigned long at) {                          \
+    whet_hooks->access((const void*)at, size, write, __builtin_return_address(0)); \
+  }
+WHET_ACCESS(load, 0, 1)
+WHET_ACCESS(load, 0, 2)
+WHET_ACCESS(load, 0, 4)
+WHET_ACCESS(load, 0, 8)
+WHET_ACCESS(load, 0, 16)
+WHET_ACCESS(store, 1, 1)
+WHET_ACCESS(store, 1, 2)
+WHET_ACCESS(store, 1, 4)
+WHET_ACCESS(store, 1, 8)
+WHET_ACCESS(store, 1, 16)
+WHET_QUIET
+void __asan_loadN(unsigned long at, unsigned long size) {
+  whet_hooks->access((const void*)at, size, 0, __builtin_return_address(0));
+}
+WHET_QUIET void __asan_storeN(unsigned long at, unsigned long size) {
+  whet_hooks->access((const void*)at, size, 1, __builtin_return_address(0));
+}
 WHET_QUIET void* __asan_memcpy(void* to, const void* from, unsigned long size) {
   whet_hooks->access(from, size, 0, __builtin_return_address(0));
   whet_hooks->access(to, size, 1, __builtin_return_address(0));
@@ -79,7 +94,8 @@ typedef float WhetF16 __attribute__((ext_vector_type(16)));
 
 // Never inlined, so that every operation of the wave has one address in the report; convergent, so that no pass makes lanes reach
 // one operation through two copies of it.
-__attribute__((convergent, noinline, no_sanitize("address"))) static void whet_wave(WhetWaveOp* op) {
+__attribute__((convergent, noinline, no_sanitize("address"))) static void whet_wave(
+    WhetWaveOp* op) {
   whet_hooks->wave(op, __builtin_return_address(0));
 }
 WHET_INLINE void whet_wave_simple(int op, long long immediate = 0) {
@@ -133,37 +149,52 @@ WHET_INLINE C whet_mfma(A a, B b, C c) {
   whet_wave(&op);
   return d;
 }
-#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, x, y, z) whet_mfma<32, 16, 7, 7>(WhetB8(a), WhetB8(b), WhetF16(c))
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(a, b, c, x, y, z) whet_mfma<16, 32, 7, 7>(WhetB8(a), WhetB8(b), WhetF4(c))
-#define __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a, b, c, x, y, z) whet_mfma<32, 8, 7, 7>(WhetS4(a), WhetS4(b), WhetF16(c))
-#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) whet_mfma<16, 16, 7, 7>(WhetS4(a), WhetS4(b), WhetF4(c))
-#define __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, x, y, z) whet_mfma<32, 16, 8, 8>(WhetH8(a), WhetH8(b), WhetF16(c))
-#define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, x, y, z) whet_mfma<16, 32, 8, 8>(WhetH8(a), WhetH8(b), WhetF4(c))
-#define __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, x, y, z) whet_mfma<32, 8, 8, 8>(WhetH4(a), WhetH4(b), WhetF16(c))
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) whet_mfma<16, 16, 8, 8>(WhetH4(a), WhetH4(b), WhetF4(c))
+#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, x, y, z) \
+  whet_mfma<32, 16, 7, 7>(WhetB8(a), WhetB8(b), WhetF16(c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(a, b, c, x, y, z) \
+  whet_mfma<16, 32, 7, 7>(WhetB8(a), WhetB8(b), WhetF4(c))
+#define __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a, b, c, x, y, z) \
+  whet_mfma<32, 8, 7, 7>(WhetS4(a), WhetS4(b), WhetF16(c))
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) \
+  whet_mfma<16, 16, 7, 7>(WhetS4(a), WhetS4(b), WhetF4(c))
+#define __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, x, y, z) \
+  whet_mfma<32, 16, 8, 8>(WhetH8(a), WhetH8(b), WhetF16(c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, x, y, z) \
+  whet_mfma<16, 32, 8, 8>(WhetH8(a), WhetH8(b), WhetF4(c))
+#define __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, x, y, z) \
+  whet_mfma<32, 8, 8, 8>(WhetH4(a), WhetH4(b), WhetF16(c))
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) \
+  whet_mfma<16, 16, 8, 8>(WhetH4(a), WhetH4(b), WhetF4(c))
 #define __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(a, b, c, x, y, z) \
   whet_mfma<32, 16, WHET_E4M3_FORMAT, WHET_E4M3_FORMAT>((long long)(a), (long long)(b), WhetF16(c))
 #define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) \
   whet_mfma<16, 32, WHET_E4M3_FORMAT, WHET_E4M3_FORMAT>((long long)(a), (long long)(b), WhetF4(c))
 template <int kRows, int kK, class C>
-WHET_INLINE C whet_mfma_scaled(WhetI8 a, WhetI8 b, C c, int format_a, int format_b, int byte_a, int scale_a, int byte_b, int scale_b) {
+WHET_INLINE C whet_mfma_scaled(WhetI8 a, WhetI8 b, C c, int format_a, int format_b, int byte_a,
+                               int scale_a, int byte_b, int scale_b) {
   C d;
   int scales[2] = {scale_a, scale_b};
   // Literal zeros select the unscaled instruction.
-  const bool plain = __builtin_constant_p(scale_a) && __builtin_constant_p(scale_b) && scale_a == 0 && scale_b == 0;
-  WhetWaveOp op = {kWhetMfma, {kRows, kK, format_a, format_b, byte_a, byte_b}, {&a, &b, &c, &d, plain ? nullptr : scales}};
+  const bool plain = __builtin_constant_p(scale_a) && __builtin_constant_p(scale_b) &&
+                     scale_a == 0 && scale_b == 0;
+  WhetWaveOp op = {kWhetMfma,
+                   {kRows, kK, format_a, format_b, byte_a, byte_b},
+                   {&a, &b, &c, &d, plain ? nullptr : scales}};
   whet_wave(&op);
   return d;
 }
-#define __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(a, b, c, ...) whet_mfma_scaled<32, 64>(WhetI8(a), WhetI8(b), WhetF16(c), __VA_ARGS__)
-#define __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(a, b, c, ...) whet_mfma_scaled<16, 128>(WhetI8(a), WhetI8(b), WhetF4(c), __VA_ARGS__)
+#define __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(a, b, c, ...) \
+  whet_mfma_scaled<32, 64>(WhetI8(a), WhetI8(b), WhetF16(c), __VA_ARGS__)
+#define __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(a, b, c, ...) \
+  whet_mfma_scaled<16, 128>(WhetI8(a), WhetI8(b), WhetF4(c), __VA_ARGS__)
 WHET_INLINE WhetF4 whet_smfmac(WhetI4 a, WhetI8 b, WhetF4 c, int index) {
   WhetF4 d;
   WhetWaveOp op = {kWhetSmfmac, {16, 128, 0, 0}, {&a, &b, &c, &d, &index}};
   whet_wave(&op);
   return d;
 }
-#define __builtin_amdgcn_smfmac_f32_16x16x128_fp8_fp8(a, b, c, index, x, y) whet_smfmac(a, b, c, index)
+#define __builtin_amdgcn_smfmac_f32_16x16x128_fp8_fp8(a, b, c, index, x, y) \
+  whet_smfmac(a, b, c, index)
 
 // LDS reads that transpose, and exchanges between lanes.
 template <class T, int kBits>
@@ -234,30 +265,42 @@ WHET_INLINE int whet_read_lane(int source, int lane) {
 #define __builtin_amdgcn_readlane whet_read_lane
 
 // Loads to LDS, and buffers. A buffer's loads beyond its size give zeros and its stores vanish.
-typedef struct { char* base; unsigned bytes; } __amdgpu_buffer_rsrc_t;
-WHET_INLINE __amdgpu_buffer_rsrc_t whet_make_buffer(void* base, short, unsigned bytes, int) { return {(char*)base, bytes}; }
+typedef struct {
+  char* base;
+  unsigned bytes;
+} __amdgpu_buffer_rsrc_t;
+WHET_INLINE __amdgpu_buffer_rsrc_t whet_make_buffer(void* base, short, unsigned bytes, int) {
+  return {(char*)base, bytes};
+}
 #define __builtin_amdgcn_make_buffer_rsrc whet_make_buffer
 WHET_INLINE void whet_async(const void* from, void* to, int bytes) {
   WhetWaveOp op = {kWhetAsyncToLds, {bytes}, {const_cast<void*>(from), to}};
   whet_wave(&op);
 }
-#define __builtin_amdgcn_global_load_lds(from, to, size, offset, aux) whet_async((const char*)(from) + (offset), (char*)(to) + (offset), size)
-WHET_INLINE void whet_buffer_async(__amdgpu_buffer_rsrc_t buffer, void* to, int size, unsigned lane_offset, unsigned wave_offset, int offset) {
+#define __builtin_amdgcn_global_load_lds(from, to, size, offset, aux) \
+  whet_async((const char*)(from) + (offset), (char*)(to) + (offset), size)
+WHET_INLINE void whet_buffer_async(__amdgpu_buffer_rsrc_t buffer, void* to, int size,
+                                   unsigned lane_offset, unsigned wave_offset, int offset) {
   // The bound does not see the wave's offset.
-  const bool inside = (unsigned long long)lane_offset + (unsigned)offset + (unsigned)size <= buffer.bytes;
-  whet_async(inside ? buffer.base + lane_offset + wave_offset + offset : nullptr, (char*)to + offset, size);
+  const bool inside =
+      (unsigned long long)lane_offset + (unsigned)offset + (unsigned)size <= buffer.bytes;
+  whet_async(inside ? buffer.base + lane_offset + wave_offset + offset : nullptr,
+             (char*)to + offset, size);
 }
-#define __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, to, size, lane_offset, wave_offset, offset, aux) \
+#define __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, to, size, lane_offset, wave_offset, \
+                                                 offset, aux)                                \
   whet_buffer_async(buffer, to, size, lane_offset, wave_offset, offset)
 template <class T>
-static inline T whet_buffer_load(__amdgpu_buffer_rsrc_t buffer, unsigned lane_offset, unsigned wave_offset) {
+static inline T whet_buffer_load(__amdgpu_buffer_rsrc_t buffer, unsigned lane_offset,
+                                 unsigned wave_offset) {
   if ((unsigned long long)lane_offset + sizeof(T) > buffer.bytes) return T(0);
   T value;
   __builtin_memcpy(&value, buffer.base + lane_offset + wave_offset, sizeof(T));
   return value;
 }
 template <class T>
-static inline void whet_buffer_store(T value, __amdgpu_buffer_rsrc_t buffer, unsigned lane_offset, unsigned wave_offset) {
+static inline void whet_buffer_store(T value, __amdgpu_buffer_rsrc_t buffer, unsigned lane_offset,
+                                     unsigned wave_offset) {
   if ((unsigned long long)lane_offset + sizeof(T) > buffer.bytes) return;
   __builtin_memcpy(buffer.base + lane_offset + wave_offset, &value, sizeof(T));
 }
@@ -266,14 +309,20 @@ static inline void whet_buffer_store(T value, __amdgpu_buffer_rsrc_t buffer, uns
 #define __builtin_amdgcn_raw_buffer_load_b32(b, v, s, aux) whet_buffer_load<unsigned>(b, v, s)
 #define __builtin_amdgcn_raw_buffer_load_b64(b, v, s, aux) whet_buffer_load<WhetU2>(b, v, s)
 #define __builtin_amdgcn_raw_buffer_load_b128(b, v, s, aux) whet_buffer_load<WhetU4>(b, v, s)
-#define __builtin_amdgcn_raw_buffer_store_b8(x, b, v, s, aux) whet_buffer_store<unsigned char>(x, b, v, s)
-#define __builtin_amdgcn_raw_buffer_store_b16(x, b, v, s, aux) whet_buffer_store<unsigned short>(x, b, v, s)
-#define __builtin_amdgcn_raw_buffer_store_b32(x, b, v, s, aux) whet_buffer_store<unsigned>(x, b, v, s)
+#define __builtin_amdgcn_raw_buffer_store_b8(x, b, v, s, aux) \
+  whet_buffer_store<unsigned char>(x, b, v, s)
+#define __builtin_amdgcn_raw_buffer_store_b16(x, b, v, s, aux) \
+  whet_buffer_store<unsigned short>(x, b, v, s)
+#define __builtin_amdgcn_raw_buffer_store_b32(x, b, v, s, aux) \
+  whet_buffer_store<unsigned>(x, b, v, s)
 #define __builtin_amdgcn_raw_buffer_store_b64(x, b, v, s, aux) whet_buffer_store<WhetU2>(x, b, v, s)
-#define __builtin_amdgcn_raw_buffer_store_b128(x, b, v, s, aux) whet_buffer_store<WhetU4>(x, b, v, s)
+#define __builtin_amdgcn_raw_buffer_store_b128(x, b, v, s, aux) \
+  whet_buffer_store<WhetU4>(x, b, v, s)
 
 // Arithmetic within a lane.
-WHET_INLINE float whet_flush(float x) { return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x; }
+WHET_INLINE float whet_flush(float x) {
+  return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
+}
 extern "C" {
 WHET_INLINE float __ocml_native_exp2_f32(float x) { return whet_flush((float)exp2(whet_flush(x))); }
 WHET_INLINE float __ocml_native_log2_f32(float x) { return (float)log2(whet_flush(x)); }
@@ -307,12 +356,14 @@ WHET_INLINE unsigned whet_perm(unsigned high, unsigned low, unsigned selector) {
   return result;
 }
 #define __builtin_amdgcn_perm whet_perm
-#define __builtin_amdgcn_alignbyte(a, b, s) ((unsigned)(((unsigned long long)(a) << 32 | (b)) >> (8 * ((s) & 3))))
+#define __builtin_amdgcn_alignbyte(a, b, s) \
+  ((unsigned)(((unsigned long long)(a) << 32 | (b)) >> (8 * ((s)&3))))
 #define __builtin_amdgcn_ubfe(x, o, w) ((unsigned)(x) >> (o) & ((1u << (w)) - 1))
 WHET_INLINE float whet_nearest_even(float x) { return __builtin_nearbyintf(x); }
 WHET_INLINE unsigned whet_cvt_pk_u8(float x, unsigned byte, unsigned old) {
   const float clamped = x >= 255.0f ? 255.0f : x > 0.0f ? x : 0.0f;
-  return (old & ~(255u << (8 * (byte & 3)))) | (unsigned)whet_nearest_even(clamped) << (8 * (byte & 3));
+  return (old & ~(255u << (8 * (byte & 3)))) | (unsigned)whet_nearest_even(clamped)
+                                                   << (8 * (byte & 3));
 }
 #define __builtin_amdgcn_cvt_pk_u8_f32 whet_cvt_pk_u8
 WHET_INLINE unsigned short whet_norm_u16(float x) {
@@ -321,7 +372,8 @@ WHET_INLINE unsigned short whet_norm_u16(float x) {
 }
 #define __builtin_amdgcn_cvt_pknorm_u16(a, b) (WhetUs2{whet_norm_u16(a), whet_norm_u16(b)})
 // Rounds to nearest even; what is too large becomes NaN (FP16_OVFL is not set).
-WHET_QUIET static unsigned whet_encode_fp8(float x, int exponent_bits, int mantissa_bits, int bias, bool fnuz) {
+WHET_QUIET static unsigned whet_encode_fp8(float x, int exponent_bits, int mantissa_bits, int bias,
+                                           bool fnuz) {
   const unsigned sign = __builtin_signbit(x) ? 0x80u : 0u;
   const unsigned nan = fnuz ? 0x80u : sign | 0x7fu;
   const double magnitude = __builtin_fabs((double)x);
@@ -337,17 +389,26 @@ WHET_QUIET static unsigned whet_encode_fp8(float x, int exponent_bits, int manti
   if (code == 0 && fnuz) return 0;
   return sign | (unsigned)code;
 }
-WHET_INLINE unsigned whet_e4m3(float x) { return whet_encode_fp8(x, 4, 3, WHET_E4M3_FORMAT == 0 ? 7 : 8, WHET_E4M3_FORMAT != 0); }
-WHET_INLINE unsigned whet_e5m2(float x) { return whet_encode_fp8(x, 5, 2, WHET_E4M3_FORMAT == 0 ? 15 : 16, WHET_E4M3_FORMAT != 0); }
-WHET_INLINE int whet_insert_half(int old, unsigned half, bool high) {
-  return high ? (int)(((unsigned)old & 0xffffu) | half << 16) : (int)(((unsigned)old & 0xffff0000u) | half);
+WHET_INLINE unsigned whet_e4m3(float x) {
+  return whet_encode_fp8(x, 4, 3, WHET_E4M3_FORMAT == 0 ? 7 : 8, WHET_E4M3_FORMAT != 0);
 }
-#define __builtin_amdgcn_cvt_pk_fp8_f32(a, b, old, high) whet_insert_half(old, whet_e4m3(a) | whet_e4m3(b) << 8, high)
-#define __builtin_amdgcn_cvt_pk_bf8_f32(a, b, old, high) whet_insert_half(old, whet_e5m2(a) | whet_e5m2(b) << 8, high)
+WHET_INLINE unsigned whet_e5m2(float x) {
+  return whet_encode_fp8(x, 5, 2, WHET_E4M3_FORMAT == 0 ? 15 : 16, WHET_E4M3_FORMAT != 0);
+}
+WHET_INLINE int whet_insert_half(int old, unsigned half, bool high) {
+  return high ? (int)(((unsigned)old & 0xffffu) | half << 16)
+              : (int)(((unsigned)old & 0xffff0000u) | half);
+}
+#define __builtin_amdgcn_cvt_pk_fp8_f32(a, b, old, high) \
+  whet_insert_half(old, whet_e4m3(a) | whet_e4m3(b) << 8, high)
+#define __builtin_amdgcn_cvt_pk_bf8_f32(a, b, old, high) \
+  whet_insert_half(old, whet_e5m2(a) | whet_e5m2(b) << 8, high)
 WHET_INLINE WhetS2 whet_scaled_pk_fp8(WhetS2 old, float a, float b, float scale, bool high) {
   const int exponent = (int)(__builtin_bit_cast(unsigned, scale) >> 23 & 255) - 127;
   const float factor = (float)__builtin_ldexp(1.0, -exponent);
-  return __builtin_bit_cast(WhetS2, whet_insert_half(__builtin_bit_cast(int, old), whet_e4m3(a * factor) | whet_e4m3(b * factor) << 8, high));
+  return __builtin_bit_cast(
+      WhetS2, whet_insert_half(__builtin_bit_cast(int, old),
+                               whet_e4m3(a * factor) | whet_e4m3(b * factor) << 8, high));
 }
 #define __builtin_amdgcn_cvt_scalef32_pk_fp8_f32 whet_scaled_pk_fp8
 
@@ -355,7 +416,8 @@ WHET_INLINE WhetS2 whet_scaled_pk_fp8(WhetS2 old, float a, float b, float scale,
 template <int... kIndex>
 struct WhetIndices {};
 template <class... Args, int... kIndex>
-WHET_INLINE void whet_call_with(void (*kernel)(Args...), void* const* arguments, WhetIndices<kIndex...>) {
+WHET_INLINE void whet_call_with(void (*kernel)(Args...), void* const* arguments,
+                                WhetIndices<kIndex...>) {
   kernel(*static_cast<Args*>(arguments[kIndex])...);
 }
 template <int kCount, int... kIndex>
@@ -366,7 +428,11 @@ struct WhetCount<0, kIndex...> {
 };
 template <class... Args>
 WHET_INLINE void whet_call(void (*kernel)(Args...), void* const* arguments) {
-  whet_call_with(kernel, arguments, typename WhetCount<static_cast<int>(sizeof...(Args))>::Indices());
+  whet_call_with(kernel, arguments,
+                 typename WhetCount<static_cast<int>(sizeof...(Args))>::Indices());
 }
-#define WHET_EMULATOR_ENTRY(entry) \
-  extern "C" __attribute__((visibility("default"), no_sanitize("address"))) void whet_emulator_entry(void* const* a) { whet_call(&entry, a); }
+#define WHET_EMULATOR_ENTRY(entry)                                               \
+  extern "C" __attribute__((visibility("default"), no_sanitize("address"))) void \
+  whet_emulator_entry(void* const* a) {                                          \
+    whet_call(&entry, a);                                                        \
+  }
