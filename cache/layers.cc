@@ -152,6 +152,7 @@ std::shared_ptr<const CodeEntry> LayeredCache::FindCodeShared(absl::string_view 
   if (options_.policy != CachePolicy::kVerify) {
     auto keep = [&](CodeEntry entry, absl::string_view layer, std::atomic<int64_t>& hits) {
       ++hits;
+      entry.facts.layer = std::string(layer);
       auto shared = std::make_shared<const CodeEntry>(std::move(entry));
       memory_.PutCode(shared);
       Emit(CacheEventKind::kHit, layer, key, static_cast<int64_t>(shared->object.size()));
@@ -202,6 +203,7 @@ std::optional<CodeEntry> LayeredCache::FindCodeByRequest(absl::string_view reque
     if (entry.has_value()) {
       ++user_hits_;
       Emit(CacheEventKind::kHit, "user", entry->key, static_cast<int64_t>(entry->object.size()));
+      entry->facts.layer = "user";
       return entry;
     }
   }
@@ -211,6 +213,7 @@ std::optional<CodeEntry> LayeredCache::FindCodeByRequest(absl::string_view reque
     ++pack_hits_;
     Emit(CacheEventKind::kHit, pack->path(), entry->key,
          static_cast<int64_t>(entry->object.size()));
+    entry->facts.layer = pack->path();
     return entry;
   }
   ++misses_;
@@ -274,8 +277,10 @@ std::optional<WinnerEntry> LayeredCache::FindWinner(absl::string_view key) {
   if (options_.policy != CachePolicy::kVerify) {
     std::optional<WinnerEntry> entry;
     if (user_ != nullptr) entry = user_->FindWinner(key);
+    if (entry.has_value()) entry->facts.layer = "user";
     for (size_t i = 0; i < packs_.size() && !entry.has_value(); ++i) {
       entry = packs_[i]->FindWinner(key);
+      if (entry.has_value()) entry->facts.layer = packs_[i]->path();
     }
     if (entry.has_value()) {
       ++winner_hits_;

@@ -54,6 +54,7 @@ struct EntryFacts {
   int64_t generation = 0;
   int64_t object_bytes = 0;
   int64_t stored_bytes = 0;  // after compression
+  std::string layer;         // "user" or a pack's path: where a layered cache found it
 };
 
 // A compiled code object.

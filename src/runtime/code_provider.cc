@@ -14,7 +14,7 @@ VariantCode FromEntry(CodeEntry entry, Specialization specialization) {
   code.specialization = std::move(specialization);
   code.object = std::move(entry.object);
   code.key = std::move(entry.key);
-  code.origin = Origin::kUserCache;
+  code.origin = OriginOfLayer(entry.facts.layer);
   if (const absl::StatusOr<CodeAttributes> attributes = CodeAttributesFromJson(entry.attributes);
       attributes.ok()) {
     code.compiler = attributes->compiler;
@@ -53,8 +53,7 @@ absl::StatusOr<VariantCode> CodeProvider::Get(const KernelTemplate& kernel_templ
   }
   if (!entry.has_value()) entry = store_.FindCodeByRequest(request.bytes());
   if (entry.has_value()) {
-    VariantCode hit = FromEntry(*std::move(entry), *std::move(specialization));
-    return policy_ == CachePolicy::kVerify ? Verified(std::move(hit), fields) : std::move(hit);
+    return FromEntry(*std::move(entry), *std::move(specialization));
   }
   if (policy_ == CachePolicy::kOffline) {
     return absl::NotFoundError(
@@ -137,23 +136,6 @@ absl::StatusOr<VariantCode> CodeProvider::Compile(Specialization specialization,
   code.object = std::move(object->bytes);
   code.specialization = std::move(specialization);
   return code;
-}
-
-VariantCode CodeProvider::Verified(VariantCode hit, const CodeKeyFields& fields) {
-  absl::StatusOr<VariantCode> fresh = Compile(hit.specialization, fields);
-  if (!fresh.ok()) {
-    log_.Warning(absl::StrCat("cannot verify cached code of ", fields.variant, " for ",
-                              fields.problem, ": ", fresh.status().message()));
-    return hit;
-  }
-  // Another compiler's code may differ and be right; the same key must give the same bytes.
-  if (fresh->key == hit.key && fresh->object != hit.object) {
-    log_.Warning(absl::StrCat("cached code of ", fields.variant, " for ", fields.problem,
-                              " differs from what ", fresh->compiler,
-                              " makes now under the same key; the new code is used"));
-    return *std::move(fresh);
-  }
-  return hit;
 }
 
 }  // namespace whet

@@ -65,7 +65,6 @@ class CodeProvider {
   CodeKeyFields KeyFields(const KernelTemplate& kernel_template, const Problem& problem,
                           const Specialization& specialization) const;
   absl::StatusOr<VariantCode> Compile(Specialization specialization, CodeKeyFields fields);
-  VariantCode Verified(VariantCode hit, const CodeKeyFields& fields);
 
   const Target target_;
   const DeviceLimits limits_;

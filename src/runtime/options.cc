@@ -19,13 +19,6 @@ struct Named {
   Enum value;
 };
 
-constexpr Named<CachePolicy> kCachePolicies[] = {
-    {"off", CachePolicy::kOff},
-    {"read-only", CachePolicy::kReadOnly},
-    {"read-write", CachePolicy::kReadWrite},
-    {"offline", CachePolicy::kOffline},
-    {"verify", CachePolicy::kVerify},
-};
 constexpr Named<TuningMode> kTuningModes[] = {
     {"blocking", TuningMode::kBlocking},
     {"never", TuningMode::kNever},
@@ -62,15 +55,9 @@ std::vector<std::string> SplitPaths(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<CachePolicy> ParseCachePolicy(absl::string_view name) {
-  return FromName(kCachePolicies, "cache policy", name);
-}
-
 absl::StatusOr<TuningMode> ParseTuningMode(absl::string_view name) {
   return FromName(kTuningModes, "tuning mode", name);
 }
-
-absl::string_view CachePolicyName(CachePolicy policy) { return ToName(kCachePolicies, policy); }
 
 absl::string_view TuningModeName(TuningMode mode) { return ToName(kTuningModes, mode); }
 

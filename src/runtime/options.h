@@ -30,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cache/layers.h"
 #include "src/base/log.h"
 #include "src/compile/toolchains.h"
 #include "src/device/devices.h"
@@ -37,28 +38,17 @@
 
 namespace whet {
 
-enum class CachePolicy : uint8_t {
-  kOff,       // nothing is read or written
-  kReadOnly,  // hits are used, nothing is written
-  kReadWrite,
-  kOffline,  // read-only, and a miss is an error that names the key: for production
-  kVerify,   // every hit is compiled anew and compared; a difference is a warning and the new code
-             // is used
-};
-
 enum class TuningMode : uint8_t {
   kBlocking,  // the first call of an untuned problem tunes before it returns
   kNever,     // winner where there is one, otherwise the default variant
 };
 
-absl::StatusOr<CachePolicy> ParseCachePolicy(absl::string_view name);
 absl::StatusOr<TuningMode> ParseTuningMode(absl::string_view name);
-absl::string_view CachePolicyName(CachePolicy policy);
 absl::string_view TuningModeName(TuningMode mode);
 
 struct Options {
-  std::string cache_directory;  // empty: in memory only
-  CachePolicy cache_policy = CachePolicy::kReadWrite;
+  std::string cache_directory;                         // empty: in memory only
+  CachePolicy cache_policy = CachePolicy::kReadWrite;  // cache/layers.h says what each means
   std::vector<std::string> packs;
   TuningMode tuning = TuningMode::kBlocking;
   TuningPolicy tuning_policy;

@@ -16,6 +16,10 @@ DevicePointer PointerValue(const void* argument) {
 
 }  // namespace
 
+Origin OriginOfLayer(absl::string_view layer) {
+  return layer.empty() || layer == "user" ? Origin::kUserCache : Origin::kPack;
+}
+
 absl::string_view OriginName(Origin origin) {
   switch (origin) {
     case Origin::kNone:

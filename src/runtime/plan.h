@@ -22,8 +22,10 @@ namespace whet {
 
 // Where a variant or its code came from.
 enum class Origin : uint8_t { kNone, kUserCache, kPack, kCompiled, kTuned, kDefault };
-absl::string_view OriginName(
-    Origin origin);  // "none", "user cache", "pack", "compiled", "tuned", "default"
+// kPack when a layered cache found it in a pack, else kUserCache.
+Origin OriginOfLayer(absl::string_view layer);
+// "none", "user cache", "pack", "compiled", "tuned", "default"
+absl::string_view OriginName(Origin origin);
 
 // How a plan came about, for people and events.
 struct Resolution {

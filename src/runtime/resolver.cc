@@ -150,7 +150,7 @@ Resolver::Choice Resolver::ChooseStored(const std::string& tuning_key,
   // A record that names no variant of today is not believed.
   if (it == variants.end()) return choice;
   choice.variant = *it;
-  choice.origin = Origin::kUserCache;
+  choice.origin = OriginOfLayer(winner->facts.layer);
   choice.code_key = winner->code_key;
   if (const absl::StatusOr<Evidence> evidence = EvidenceFromJson(winner->evidence); evidence.ok()) {
     choice.gain = evidence->result.gain;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cache/layers.h"
 #include "src/base/files.h"
 #include "src/base/mutex.h"
 #include "src/base/parallel.h"
@@ -18,14 +19,14 @@
 namespace whet {
 namespace {
 
-StoreOptions StoreOptionsOf(const Options& options) {
-  StoreOptions store;
-  if (options.cache_policy != CachePolicy::kOff && !options.cache_directory.empty()) {
-    store.path = JoinPath(options.cache_directory, "cache.db");
+LayerOptions LayersOf(const Options& options) {
+  LayerOptions layers;
+  layers.policy = options.cache_policy;
+  layers.packs = options.packs;
+  if (!options.cache_directory.empty()) {
+    layers.user.path = JoinPath(options.cache_directory, "cache.db");
   }
-  store.read_only = options.cache_policy == CachePolicy::kReadOnly ||
-                    options.cache_policy == CachePolicy::kOffline;
-  return store;
+  return layers;
 }
 
 class DeviceRuntime final : public Runtime {
@@ -34,7 +35,7 @@ class DeviceRuntime final : public Runtime {
       : options_(std::move(options)),
         log_(options_.log),
         device_(std::move(device)),
-        store_(Store::Open(StoreOptionsOf(options_), log_)),
+        store_(LayeredCache::Open(LayersOf(options_), log_)),
         toolchains_(options_.toolchains),
         resolver_(*device_, *store_, toolchains_, options_, log_, counters_),
         builtin_files_(BuiltinTemplateFiles()) {}
@@ -213,7 +214,7 @@ class DeviceRuntime final : public Runtime {
   const Logger log_;
   ResolverCounters counters_;
   const std::unique_ptr<Device> device_;
-  const std::unique_ptr<Store> store_;
+  const std::unique_ptr<LayeredCache> store_;
   Toolchains toolchains_;
   Resolver resolver_;
   const TemplateFiles builtin_files_;

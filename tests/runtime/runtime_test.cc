@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/pack_writer.h"
 #include "src/base/files.h"
 #include "src/base/mutex.h"
 #include "tests/runtime/scale_add.h"
@@ -317,14 +318,18 @@ TEST_F(RuntimeTest, A35_AnEditedSourceIsCompiledAnew) {
   EXPECT_EQ((*runtime)->counters().compiles, 1);
 }
 
-TEST_F(RuntimeTest, VerifyFindsChangedCode) {
+TEST_F(RuntimeTest, VerifyMakesAnewAndFindsChangedCode) {
   options_.tuning = TuningMode::kNever;
   Open();
   ASSERT_TRUE(LaunchAndCheck().ok());
   options_.cache_policy = CachePolicy::kVerify;
   Open();
   ASSERT_TRUE(LaunchAndCheck().ok());
+  EXPECT_EQ(LastResolution().code_origin, Origin::kCompiled);
   EXPECT_EQ(log(), "");
+
+  options_.cache_policy = CachePolicy::kReadWrite;
+  Open();
   const auto entries = runtime_->store().ListCode();
   ASSERT_TRUE(entries.ok());
   for (CodeEntry entry : *entries) {
@@ -333,9 +338,32 @@ TEST_F(RuntimeTest, VerifyFindsChangedCode) {
     entry.object = whole->object + "x";
     ASSERT_TRUE(runtime_->store().PutCode(entry).ok());
   }
+  options_.cache_policy = CachePolicy::kVerify;
   Open();
   ASSERT_TRUE(LaunchAndCheck().ok());
-  EXPECT_THAT(log(), HasSubstr("differs from what"));
+  EXPECT_THAT(log(), HasSubstr("differs from the stored one"));
+}
+
+// A pack made elsewhere serves a process that has neither compiler nor user cache (A32, A74, A80).
+TEST_F(RuntimeTest, A74_APackHitNeedsNoCompiler) {
+  Open();
+  ASSERT_TRUE(LaunchAndCheck().ok());
+  const std::string variant = LastResolution().variant;
+  const std::string pack = JoinPath(directory_->path(), "shipped.whetpack");
+  const auto written = WritePack(pack, runtime_->store(), {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(written->winner_entries, 1);
+
+  options_.cache_directory = "";
+  options_.packs = {pack};
+  options_.cache_policy = CachePolicy::kOffline;
+  options_.toolchains.host_compiler = "/nonexistent/c++";
+  Open();
+  ASSERT_TRUE(LaunchAndCheck().ok());
+  EXPECT_EQ(LastResolution().variant, variant);
+  EXPECT_EQ(LastResolution().variant_origin, Origin::kPack);
+  EXPECT_EQ(LastResolution().code_origin, Origin::kPack);
+  EXPECT_EQ(log(), "");
 }
 
 TEST_F(RuntimeTest, RetuningKeepsTheIncumbentUnlessBeaten) {
