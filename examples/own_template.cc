@@ -15,7 +15,7 @@
 namespace {
 
 std::string Read(const std::string& name) {
-  std::ifstream file("examples/own_template/" + name, std::ios::binary);
+  std::ifstream file("examples/scale_add/" + name, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
