@@ -29,7 +29,9 @@ class RuntimeTest : public ::testing::Test {
     directory_.emplace(*std::move(directory));
     options_.cache_directory = JoinPath(directory_->path(), "cache");
     options_.device.cpu_threads = 2;
+    // Which variant wins does not matter here.
     options_.tuning_policy.final_time = absl::Milliseconds(2);
+    options_.tuning_policy.soak = absl::Milliseconds(1);
     options_.log = [this](LogLevel, absl::string_view line) {
       MutexLock lock(log_mutex_);
       log_ += std::string(line) + "\n";
