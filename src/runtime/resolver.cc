@@ -82,6 +82,20 @@ std::string TuningKeyOf(const KernelTemplate& kernel_template, const Problem& pr
   return TuningKey(fields).bytes();
 }
 
+// The kernel that the template prefers losing all its variants to failures costs speed in silence, so it is said: empty, or a clause for people.
+std::string LostKernel(const std::vector<VariantEvidence>& evidence) {
+  const VariantEvidence* lost = nullptr;
+  for (const VariantEvidence& e : evidence) {
+    if (e.variant.kernel != evidence.front().variant.kernel) continue;
+    if (e.outcome == VariantOutcome::kUntried) continue;
+    if (e.outcome != VariantOutcome::kFailed && e.outcome != VariantOutcome::kWrong) return "";
+    if (lost == nullptr) lost = &e;
+  }
+  if (lost == nullptr) return "";
+  return absl::StrCat("no variant of the kernel ", lost->variant.kernel, " could be used (",
+                      lost->variant.id(), ": ", lost->reason, ")");
+}
+
 }  // namespace
 
 struct Resolver::Choice {
@@ -93,6 +107,7 @@ struct Resolver::Choice {
   std::optional<LoadedVariant> loaded;
   std::unique_ptr<TuningResult> tuning;
   int compiled = 0;
+  std::string note;
 };
 
 Resolver::Resolver(Device& device, Store& store, Toolchains& toolchains, const Options& options,
@@ -199,6 +214,7 @@ absl::StatusOr<Resolver::Choice> Resolver::ChooseByTuning(
   choice.origin = Origin::kTuned;
   choice.gain = result->gain;
   choice.compiled = source.compiled();
+  choice.note = LostKernel(result->evidence);
   choice.loaded = source.Take(result->winner);
   choice.code_key = choice.loaded->code_key;
 
@@ -299,6 +315,8 @@ absl::StatusOr<std::unique_ptr<Plan>> Resolver::Resolve(const KernelTemplate& ke
       choice = *std::move(tuned);
       resolution.compile = choice.tuning->compile;
       resolution.compiled = choice.compiled;
+      resolution.note = choice.note;
+      if (!choice.note.empty()) log_.Warning(absl::StrCat(problem.text(), ": ", choice.note));
     } else if (retune || absl::IsUnavailable(tuned.status())) {
       return tuned.status();
     } else {

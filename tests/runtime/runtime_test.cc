@@ -198,6 +198,14 @@ TEST_F(RuntimeTest, AWrongVariantAndOneThatDoesNotCompileLose) {
   EXPECT_EQ(failed, 1);
 }
 
+TEST_F(RuntimeTest, APreferredKernelThatLosesAllItsVariantsIsNamed) {
+  Open("[2, 3]", 2);
+  ASSERT_TRUE(LaunchAndCheck().ok());
+  EXPECT_EQ(LastResolution().variant, "plain");
+  EXPECT_THAT(LastResolution().note, HasSubstr("no variant of the kernel blocks could be used"));
+  EXPECT_THAT(log(), HasSubstr("blocks:flavour=2"));
+}
+
 TEST_F(RuntimeTest, A77_ADefaultThatDoesNotCompileGivesWayToOneThatDoes) {
   options_.tuning = TuningMode::kNever;
   Open("[3, 0]", 3);
