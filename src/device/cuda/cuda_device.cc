@@ -23,7 +23,6 @@ constexpr int kMinor = 76;
 constexpr int kSharedBytesMax = 97;
 constexpr int kFunctionMaxDynamicSharedBytes = 8;
 constexpr int kFunctionNonPortableClusters = 14;
-constexpr int64_t kPortableClusterBlocks = 8;
 
 constexpr unsigned kStreamNonBlocking = 1;
 
