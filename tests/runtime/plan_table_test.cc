@@ -69,7 +69,7 @@ TEST_F(PlanTableTest, ReadersSeeWholePlansWhileWritersInsert) {
   std::atomic<int64_t> reads{0};
   std::vector<std::thread> readers;
   for (int r = 0; r < 3; ++r) {
-    readers.emplace_back([&] {
+    readers.emplace_back([&, r] {
       std::mt19937 random(static_cast<unsigned>(r));
       for (;;) {
         const int n = published.load(std::memory_order_acquire);
