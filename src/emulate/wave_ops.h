@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "tests/support/wave_emulator/hooks.h"
+#include "src/emulate/hooks.h"
 
 namespace whet::emulator {
 

@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/attention_case.h"
+#include "tests/emulate/attention_case.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "tests/support/wave_emulator/number_formats.h"
-#include "tests/support/wave_emulator/template_run.h"
+#include "src/emulate/number_formats.h"
+#include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/block_machine.h"
+#include "src/emulate/block_machine.h"
 
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -10,8 +10,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "tests/support/wave_emulator/lds_shadow.h"
-#include "tests/support/wave_emulator/wave_ops.h"
+#include "src/emulate/lds_shadow.h"
+#include "src/emulate/wave_ops.h"
 
 namespace whet::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/lds_shadow.h"
+#include "src/emulate/lds_shadow.h"
 
 namespace whet::emulator {
 

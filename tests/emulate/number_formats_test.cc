@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/number_formats.h"
+#include "src/emulate/number_formats.h"
 
 #include <gtest/gtest.h>
 

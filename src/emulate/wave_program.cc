@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/wave_program.h"
+#include "src/emulate/wave_program.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "tests/support/wave_emulator/block_machine.h"
-#include "tests/support/wave_emulator/device_text.h"
+#include "src/emulate/block_machine.h"
+#include "src/emulate/device_text.h"
 
 namespace whet::emulator {
 namespace {
@@ -92,8 +92,7 @@ EmulatorArgument EmulatorArgument::Writable(std::string name, void* data, size_t
 
 absl::StatusOr<std::unique_ptr<WaveProgram>> WaveProgram::Compile(const EmulatorSource& source) {
   std::unique_ptr<WaveProgram> program(new WaveProgram());
-  const char* const root = getenv("TEST_TMPDIR");
-  std::string pattern = absl::StrCat(root != nullptr ? root : "/tmp", "/whet_emulator_XXXXXX");
+  std::string pattern = absl::StrCat(source.scratch_directory, "/whet_emulator_XXXXXX");
   if (mkdtemp(pattern.data()) == nullptr) {
     return absl::InternalError(
         absl::StrCat("compile ", source.entry, " for the emulator: cannot create ", pattern));

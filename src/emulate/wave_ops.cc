@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/wave_ops.h"
+#include "src/emulate/wave_ops.h"
 
 #include <cmath>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/support/wave_emulator/number_formats.h"
+#include "src/emulate/number_formats.h"
 
 namespace whet::emulator {
 namespace {

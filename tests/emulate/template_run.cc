@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/template_run.h"
+#include "tests/emulate/template_run.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"

@@ -57,6 +57,7 @@ struct EmulatorSource {
   std::string entry;         // the kernel's symbol
   std::string architecture;  // decides the flavour of FP8 and the size of a wave: "gfx950"
   std::string compiler = "clang++-22";
+  std::string scratch_directory = "/tmp";  // what is made there is removed with the program
 };
 
 struct EmulatorLaunch {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tests/support/wave_emulator/wave_program.h"
+#include "src/emulate/wave_program.h"
 
 namespace whet::emulator {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/wave_emulator/attention_case.h"
+#include "tests/emulate/attention_case.h"
 
 namespace whet::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/wave_program.h"
+#include "src/emulate/wave_program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

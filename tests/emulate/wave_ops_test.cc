@@ -1,4 +1,4 @@
-#include "tests/support/wave_emulator/wave_ops.h"
+#include "src/emulate/wave_ops.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/wave_emulator/number_formats.h"
+#include "src/emulate/number_formats.h"
 
 namespace whet::emulator {
 namespace {

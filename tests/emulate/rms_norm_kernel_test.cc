@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/support/wave_emulator/number_formats.h"
-#include "tests/support/wave_emulator/template_run.h"
+#include "src/emulate/number_formats.h"
+#include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
 namespace {

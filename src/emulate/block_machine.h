@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/wave_emulator/hooks.h"
-#include "tests/support/wave_emulator/wave_program.h"
+#include "src/emulate/hooks.h"
+#include "src/emulate/wave_program.h"
 
 namespace whet::emulator {
 
