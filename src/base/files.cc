@@ -16,26 +16,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/descriptor.h"
 
 namespace whet {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { Close(); }
-  int get() const { return fd_; }
-  // Some file systems report a failed write only here.
-  int Close() {
-    const int fd = std::exchange(fd_, -1);
-    return fd < 0 ? 0 : close(fd);
-  }
-
- private:
-  int fd_;
-};
 
 struct DirectoryCloser {
   void operator()(DIR* directory) const { closedir(directory); }

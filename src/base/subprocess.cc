@@ -2,11 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,31 +19,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "src/base/child_process.h"
+#include "src/base/descriptor.h"
 #include "src/base/files.h"
 
 namespace whet {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { Close(); }
-  int get() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_ = -1;
-};
 
 // In a caller that closed its standard streams a new descriptor may be 0, 1 or 2, which the child
 // is about to overwrite.
@@ -121,161 +100,6 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Everything the child needs between vfork and exec, prepared by the parent.
-struct ChildPlan {
-  const char* program = nullptr;
-  int program_fd = -1;
-  char* const* argv = nullptr;
-  char* const* environment = nullptr;
-  const char* working_directory = nullptr;
-  int streams[3] = {-1, -1, -1};
-  int report_fd = -1;
-  pid_t parent = 0;
-  int64_t memory_limit_bytes = 0;
-};
-
-enum class Step : int { kPrepare, kWorkingDirectory, kExecute };
-
-struct ChildReport {
-  Step step;
-  int error;
-};
-
-// For kernels before 5.11. Only system calls: the child may not allocate.
-void MarkAllCloseOnExecSlowly() {
-  const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  alignas(8) char buffer[2048];
-  long n;
-  while ((n = syscall(SYS_getdents64, directory, buffer, sizeof buffer)) > 0) {
-    long offset = 0;
-    while (offset < n) {
-      // struct linux_dirent64: u64 inode, s64 offset, u16 length, u8 type, char name[].
-      uint16_t length = 0;
-      std::memcpy(&length, buffer + offset + 16, sizeof length);
-      int fd = 0;
-      const char* name = buffer + offset + 19;
-      while (*name >= '0' && *name <= '9') fd = fd * 10 + (*name++ - '0');
-      if (*name == '\0' && fd > 2) fcntl(fd, F_SETFD, FD_CLOEXEC);
-      offset += length;
-    }
-  }
-  close(directory);
-}
-
-// Runs in the child, which borrows the parent's memory (vfork) while other threads of the parent
-// run: only async-signal-safe calls, no allocation, no locks.
-[[noreturn]] __attribute__((noinline)) void RunChild(const ChildPlan& plan) {
-  const auto fail = [&plan](Step step) {
-    const ChildReport report = {step, errno};
-    (void)!write(plan.report_fd, &report, sizeof report);
-    _exit(127);
-  };
-  // The parent's handlers must not run here; the parent blocked every signal until this is done.
-  struct sigaction by_default = {};
-  by_default.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &by_default, nullptr);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-
-  // A group of its own, so that what it starts can be ended with it.
-  if (setpgid(0, 0) != 0) fail(Step::kPrepare);
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(Step::kPrepare);
-  if (getppid() != plan.parent) _exit(127);  // the parent died before that took hold
-  const struct rlimit no_core = {0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);
-  if (plan.memory_limit_bytes > 0) {
-    const auto bytes = static_cast<rlim_t>(plan.memory_limit_bytes);
-    const struct rlimit limit = {bytes, bytes};
-    if (setrlimit(RLIMIT_DATA, &limit) != 0) fail(Step::kPrepare);
-  }
-  for (int i = 0; i < 3; ++i) {
-    if (dup2(plan.streams[i], i) < 0) fail(Step::kPrepare);
-  }
-  if (plan.working_directory != nullptr && chdir(plan.working_directory) != 0) {
-    fail(Step::kWorkingDirectory);
-  }
-#ifndef CLOSE_RANGE_CLOEXEC
-#define CLOSE_RANGE_CLOEXEC 4U
-#endif
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) MarkAllCloseOnExecSlowly();
-  if (plan.program_fd >= 0) {
-    syscall(SYS_execveat, plan.program_fd, "", plan.argv, plan.environment, AT_EMPTY_PATH);
-  } else {
-    execve(plan.program, plan.argv, plan.environment);
-  }
-  fail(Step::kExecute);
-  _exit(127);
-}
-
-// vfork instead of fork: a process with tens of gigabytes mapped would copy its page tables, or be
-// refused the memory for it.
-__attribute__((noinline)) pid_t StartChild(const ChildPlan& plan) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t child = vfork();
-  if (child == 0) RunChild(plan);
-  const int error = errno;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return child;
-}
-
-// A started child: killed with its group and reaped when this goes away.
-class Child {
- public:
-  explicit Child(pid_t pid)
-      : pid_(pid), exit_event_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    if (pid_ <= 0) return;
-    KillGroup();
-    Reap(nullptr);
-  }
-
-  // Readable once the child has ended; -1 on kernels before 5.3.
-  int exit_event() const { return exit_event_.get(); }
-
-  // Whether it has ended; it stays a zombie, so its process group number cannot be reused yet.
-  bool HasEnded() {
-    siginfo_t info = {};
-    const int rc = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-    if (rc == 0) return info.si_pid == pid_;
-    if (errno == EINTR) return false;
-    pid_ = 0;  // reaped by somebody else: the number may already be another process's
-    return true;
-  }
-
-  void KillGroup() const {
-    if (pid_ <= 0) return;
-    kill(-pid_, SIGKILL);
-    kill(pid_, SIGKILL);
-  }
-
-  // False when somebody else took its status.
-  bool Reap(int* status) {
-    if (pid_ <= 0) return false;
-    int ignored = 0;
-    pid_t rc;
-    do {
-      rc = waitpid(pid_, status != nullptr ? status : &ignored, 0);
-    } while (rc < 0 && errno == EINTR);
-    pid_ = 0;
-    return rc > 0;
-  }
-
- private:
-  pid_t pid_;
-  Descriptor exit_event_;
-};
-
 // One output stream of the child.
 struct Stream {
   Descriptor pipe;
@@ -289,7 +113,10 @@ struct Stream {
       const ssize_t n = read(pipe.get(), buffer, sizeof buffer);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return;
-      if (n <= 0) return pipe.Close();
+      if (n <= 0) {
+        pipe.Close();
+        return;
+      }
       const int64_t room = std::max<int64_t>(0, limit - static_cast<int64_t>(text->size()));
       text->append(buffer, static_cast<size_t>(std::min<int64_t>(n, room)));
     }
@@ -330,12 +157,12 @@ void Attend(Child* child, std::array<Stream, 2>* streams, SteadyClock::time_poin
 absl::Status StartFailure(const ChildReport& report, const SubprocessOptions& options) {
   const std::string& program = options.argv.front();
   switch (report.step) {
-    case Step::kWorkingDirectory:
+    case ChildStep::kWorkingDirectory:
       return ErrnoStatus(report.error, absl::StrCat("run ", program, " in directory"),
                          options.working_directory);
-    case Step::kExecute:
+    case ChildStep::kExecute:
       return ErrnoStatus(report.error, "run", program);
-    case Step::kPrepare:
+    case ChildStep::kPrepare:
       break;
   }
   return ErrnoStatus(report.error, "prepare a child process for", program);
