@@ -145,6 +145,25 @@ TEST_P(HostCxxTest, ExportsTheEntryAlone) {
   }
 }
 
+// g++ gives a static of an inline function a binding (STB_GNU_UNIQUE) that keeps the object in the
+// process for ever: every loser of a tuning would stay in memory.
+TEST_P(HostCxxTest, UnloadsWithStaticsOfInlineFunctions) {
+  constexpr char kSource[] = R"(
+inline int Next() { static int counter = 0; return ++counter; }
+template <int kStep> struct Table { static inline int value = kStep; };
+extern "C" int sum() { return Next() + Table<3>::value++; }
+)";
+  const absl::StatusOr<CodeObject> object = compiler_->Compile(Request(kSource, "sum", "x86-64"));
+  ASSERT_TRUE(object.ok()) << object.status();
+  const std::string path = Path("unload.so");
+  ASSERT_TRUE(WriteFileAtomically(path, object->bytes).ok());
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  EXPECT_EQ(reinterpret_cast<int (*)()>(dlsym(library, "sum"))(), 4);
+  dlclose(library);
+  EXPECT_EQ(dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
+}
+
 TEST_P(HostCxxTest, FeaturesAreExact) {
   constexpr char kSource[] = R"(
 #if !defined(__AVX2__) || !defined(__FMA__) || defined(__AVX512F__) || defined(__AVX512BW__)
