@@ -19,8 +19,10 @@ struct Difference {
 };
 
 // Both texts are the argument's span. A reference of norm 0 asks for exact zeros (infinite
-// difference otherwise). Sums run in double, in a fixed order. 64-bit integers are compared through
-// double, so differences beyond 2^53 may be missed when they are relatively tiny.
+// difference otherwise). Large tensors are compared on all processors that this process may use, but
+// sums run in double and in a fixed order, so the result does not depend on their number. 64-bit
+// integers are compared through double, so differences beyond 2^53 may be missed when they are
+// relatively tiny.
 Difference CompareTensors(const Argument& argument, absl::string_view candidate,
                           absl::string_view reference);
 

@@ -115,6 +115,27 @@ TEST(VerificationTest, StridedLastDimensionAndScalars) {
   EXPECT_EQ(CompareTensors(empty, "", "").relative_l2, 0);
 }
 
+TEST(VerificationTest, LargeTensorsAreComparedInPieces) {
+  // More elements than one piece of work takes, in rows of a length that is no multiple of anything.
+  const int64_t rows = 9973, columns = 101;
+  for (DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
+    const Argument y = TensorArgument("y", Direction::kOut, dtype, {rows, columns});
+    const std::vector<double> ones(static_cast<size_t>(rows * columns), 1);
+    const std::string want = Encode(dtype, ones);
+    std::vector<double> values = ones;
+    values[12345] = 3;
+    values.back() = -1;
+    const double expected = std::sqrt(8.0 / static_cast<double>(rows * columns));
+    EXPECT_NEAR(CompareTensors(y, Encode(dtype, values), want).relative_l2, expected, 1e-12);
+    // Of several problems the first is told.
+    values[static_cast<size_t>(9000 * columns + 7)] = kNan;
+    values[static_cast<size_t>(9001 * columns)] = kInfinity;
+    const Difference d = CompareTensors(y, Encode(dtype, values), want);
+    EXPECT_NEAR(d.relative_l2, expected, 1e-7);
+    EXPECT_EQ(d.problem, "it gives NaN at y[9000, 7] where the reference gives 1");
+  }
+}
+
 TEST(VerificationTest, UnwrittenOutputIsAProblemInEveryFloatingType) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2}) {
     const Argument y = TensorArgument("y", Direction::kOut, dtype, {2});
