@@ -214,6 +214,16 @@ TEST(BadCompilerTest, OneThatCrashesOrRefusesIsReported) {
   EXPECT_EQ(tool.Run(kSmall).exit_code, 0);
 }
 
+TEST(BadCompilerTest, OneThatMiscompilesIsFoundOutByFloat64) {
+  const Tool tool;
+  const std::string script = tool.Script("miscompile",
+                                         "for a; do case $a in *.cc) sed -i 's/SquareRoot(mean + "
+                                         "/SquareRoot(mean * 2 + /' \"$a\";; esac; done\n"
+                                         "exec c++ \"$@\"");
+  const ToolRun run = tool.Run(kSmall, {{"WHET_CXX", script}});
+  ExpectOneLineError(run, 6, {"y is wrong", "2.93e-01", "1.00e-05", "cpu:rows_per_block=16"});
+}
+
 TEST(OfflineTest, CodeCompiledBeforeNeedsNoCompiler) {
   const Tool tool;
   const ToolRun cold = tool.Run({"run", "rms_norm", "-p", "dtype=f32,rows=8,columns=64",
