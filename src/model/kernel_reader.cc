@@ -47,13 +47,15 @@ ParameterSpec ReadParameter(const JsonCursor& cursor) {
         if (values.empty()) c.Fail("expected at least one integer");
         return values;
       });
-  parameter.default_value = ReadByArchitecture<int64_t>(
-      cursor.Key("default"), [](const JsonCursor& c) { return c.Integer(); });
+  parameter.default_value = ReadByArchitecture<Expression>(
+      cursor.Key("default"), [](const JsonCursor& c) { return c.Formula(); });
   const bool plain = !cursor.Key("values").IsObject() && !cursor.Key("default").IsObject();
   if (plain && !parameter.values.empty() && !parameter.default_value.empty()) {
     const std::vector<int64_t>& values = parameter.values[0].second;
-    if (std::find(values.begin(), values.end(), parameter.default_value[0].second) ==
-        values.end()) {
+    // What needs a problem or a target to be known is looked at when there is one.
+    const absl::StatusOr<int64_t> constant =
+        parameter.default_value[0].second.EvaluateInteger(Scope());
+    if (constant.ok() && std::find(values.begin(), values.end(), *constant) == values.end()) {
       cursor.Key("default").Fail("is not one of the values");
     }
   }

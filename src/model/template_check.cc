@@ -199,6 +199,9 @@ absl::Status CheckKernel(const Data& data, const KernelSpec& kernel, const Scope
     if (operation.Find(parameter.name) != nullptr) {
       return Wrong(file, key, "the name is that of a field or a derived value");
     }
+    for (const auto& [glob, value] : parameter.default_value) {
+      check.Check(absl::StrCat(key, ".default"), value);
+    }
   }
   SetParameters(kernel, std::vector<int64_t>(kernel.parameters.size(), 0), scope);
   check.Check("constraints", kernel.constraints);

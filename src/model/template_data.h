@@ -66,7 +66,7 @@ const T* ForArchitecture(const ByArchitecture<T>& choices, const std::string& ar
 struct ParameterSpec {
   std::string name;
   ByArchitecture<std::vector<int64_t>> values;
-  ByArchitecture<int64_t> default_value;
+  ByArchitecture<Expression> default_value;  // over fields, features and the device's numbers
   std::string doc;
 };
 

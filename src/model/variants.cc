@@ -32,17 +32,18 @@ struct Offer {
 };
 
 // The default of every parameter, or nothing when one of them is not among the values for this
-// architecture.
-std::optional<Assignment> DefaultAssignment(const KernelSpec& kernel,
-                                            const std::string& architecture) {
+// architecture. `scope` knows the problem and the target, and no parameter.
+absl::StatusOr<std::optional<Assignment>> DefaultAssignment(const KernelSpec& kernel,
+                                                            const std::string& architecture,
+                                                            const Scope& scope) {
   Assignment out;
   for (const ParameterSpec& parameter : kernel.parameters) {
     const std::vector<int64_t>* values = ForArchitecture(parameter.values, architecture);
-    const int64_t* value = ForArchitecture(parameter.default_value, architecture);
-    if (values == nullptr || value == nullptr ||
-        std::find(values->begin(), values->end(), *value) == values->end()) {
-      return std::nullopt;
-    }
+    const Expression* expression = ForArchitecture(parameter.default_value, architecture);
+    if (values == nullptr || expression == nullptr) return std::nullopt;
+    const absl::StatusOr<int64_t> value = expression->EvaluateInteger(scope);
+    if (!value.ok()) return value.status();
+    if (std::find(values->begin(), values->end(), *value) == values->end()) return std::nullopt;
     out.push_back(*value);
   }
   return out;
@@ -85,13 +86,15 @@ class Enumeration {
       offer.why_not = *std::move(why);
       return offer;
     }
-    const std::optional<Assignment> preferred = DefaultAssignment(kernel_, target_.architecture);
-    if (preferred.has_value()) {
-      why = WhyNot(*preferred);
+    const absl::StatusOr<std::optional<Assignment>> preferred =
+        DefaultAssignment(kernel_, target_.architecture, scope_);
+    if (!preferred.ok()) return preferred.status();
+    if (preferred->has_value()) {
+      why = WhyNot(**preferred);
       if (!why.ok()) return why.status();
-      if (why->empty()) offer.variants.push_back(MakeVariant(kernel_, *preferred));
+      if (why->empty()) offer.variants.push_back(MakeVariant(kernel_, **preferred));
       if (why->empty() && default_only) return offer;
-      offer.why_not = absl::StrCat(MakeVariant(kernel_, *preferred).id(), ": ", *why);
+      offer.why_not = absl::StrCat(MakeVariant(kernel_, **preferred).id(), ": ", *why);
     } else {
       offer.why_not = "no assignment of its parameters fits";
     }

@@ -106,6 +106,31 @@ TEST(EmbeddedTemplatesTest, EveryTemplateParses) {
   }
 }
 
+// An untuned call on a processor with units for bf16 uses them.
+TEST(EmbeddedTemplatesTest, TheDefaultOfCpuAttentionUsesTheUnitsThatAreThere) {
+  const absl::StatusOr<KernelTemplate> t = KernelTemplate::Parse("attention_forward", Files());
+  ASSERT_TRUE(t.ok()) << t.status();
+  const std::string avx2 = "avx2,", avx512 = "avx512bw,avx512dq,avx512f,avx512vl,f16c,fma";
+  const struct {
+    std::string dtype, target, dot;
+  } cases[] = {
+      {"bf16", "x86-64:" + avx2 + avx512, "bf16_dot=0"},
+      {"bf16", "x86-64:" + avx2 + "avx512bf16," + avx512, "bf16_dot=1"},
+      {"bf16", "x86-64:amx-bf16,amx-tile," + avx2 + "avx512bf16," + avx512, "bf16_dot=2"},
+      {"f32", "x86-64:amx-bf16,amx-tile," + avx2 + "avx512bf16," + avx512, "bf16_dot=0"},
+  };
+  for (const auto& c : cases) {
+    std::string operation;
+    const absl::StatusOr<Problem> problem = t->MakeProblem(*ParseFieldText(
+        Attention(c.dtype, 1, 8, 8, 1024, 1024, 128, 128, ",causal=1"), &operation));
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    const absl::StatusOr<Variant> first =
+        t->DefaultVariant(*problem, *Target::Parse(c.target), {.compute_units = 8});
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_TRUE(absl::StrContains(first->id(), c.dot)) << first->id() << " on " << c.target;
+  }
+}
+
 TEST(EmbeddedTemplatesTest, EveryVariantOfEveryProblemSpecialises) {
   const TemplateFiles files = Files();
   for (const std::string& text : Problems()) {

@@ -252,6 +252,17 @@ TEST(VariantsTest, FitTheTargetTheProblemAndTheDevice) {
   }
 }
 
+TEST(VariantsTest, ADefaultMayLookAtTheProblemAndTheTarget) {
+  const KernelTemplate t = Edited("sample/cpu.json", "\"default\": 4}",
+                                  "\"default\": \"has(\\\"avx2\\\") && rows > 100 ? 4 : 1\"}");
+  const auto first = [&](const char* target, int64_t rows) {
+    return t.DefaultVariant(ProblemWith(t, {{"rows", rows}}), *Target::Parse(target), {})->id();
+  };
+  EXPECT_EQ(first("x86-64:avx2", 500), "cpu:block=16,vector=4");
+  EXPECT_EQ(first("x86-64:avx2", 50), "cpu:block=16,vector=1");
+  EXPECT_EQ(first("x86-64", 500), "cpu:block=16,vector=1");
+}
+
 TEST(VariantsTest, NoneIsUnimplementedWithEachReason) {
   const KernelTemplate t = Sample();
   const Problem problem = ProblemWith(t, {{"rows", int64_t{2000000}}, {"dtype", Value("f32")}});
