@@ -4,10 +4,10 @@
 //   j <= i + seq_kv - seq_q. A row with no visible key is 0, its log-sum-exp -infinity.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "src/ops/attention_reference.h"
 #include "src/ops/operation.h"
 
 namespace whet {
@@ -31,28 +31,6 @@ class AttentionForward final : public Operation {
                                                  const CheckOptions& options) const override;
   // 2 (dqk + dv) for each visible pair of each query head.
   OperationWork Work(const Problem& problem) const override;
-};
-
-// Pairs of query row and visible key of one head.
-double VisiblePairs(int64_t seq_q, int64_t seq_kv, bool causal);
-
-// One head's keys and values in float64, and the rows of its output.
-class AttentionReferenceHead {
- public:
-  // `k` and `v` are [batch, heads_kv, seq_kv, dim].
-  AttentionReferenceHead(const HostTensor& k, const HostTensor& v, int64_t batch, int64_t head_kv);
-
-  // Attention of one query row over the first `visible` keys. `o` gets dv values; returns the
-  // log-sum-exp, -infinity when nothing is visible.
-  double Row(const std::vector<double>& q, double scale, int64_t visible,
-             std::vector<double>* o) const;
-
- private:
-  int64_t seq_kv_;
-  int64_t dqk_;
-  int64_t dv_;
-  std::vector<double> k_;
-  std::vector<double> v_;
 };
 
 }  // namespace whet

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "src/ops/attention_forward.h"
+#include "src/ops/attention_forward_fp8.h"
 #include "src/ops/rms_norm.h"
 
 namespace whet {
@@ -56,9 +57,11 @@ absl::StatusOr<std::vector<OutputCheck>> Operation::Check(const Problem&, const 
 
 const Operation& OperationFor(absl::string_view template_name) {
   static const AttentionForward* const attention_forward = new AttentionForward;
+  static const AttentionForwardFp8* const attention_forward_fp8 = new AttentionForwardFp8;
   static const RmsNorm* const rms_norm = new RmsNorm;
   static const GenericOperation* const generic = new GenericOperation;
   if (template_name == attention_forward->name()) return *attention_forward;
+  if (template_name == attention_forward_fp8->name()) return *attention_forward_fp8;
   if (template_name == rms_norm->name()) return *rms_norm;
   return *generic;
 }
@@ -97,12 +100,13 @@ absl::StatusOr<OperationTensors> MakeTensors(
         HostTensor::Make(argument.dtype, argument.shape, argument.strides);
     if (!made.ok()) return made.status();
     if (argument.direction != Direction::kOut) {
-      absl::Status filled = FillData(data, argument.name, &*made);
+      absl::Status filled = operation.FillInput(problem, data, argument, &*made);
       if (!filled.ok()) return filled;
     }
     result.tensors.push_back(*std::move(made));
   }
   result.arguments = std::move(arguments);
+  if (absl::Status s = operation.CheckInputs(problem, result); !s.ok()) return s;
   return result;
 }
 

@@ -86,6 +86,20 @@ class Operation {
     return 1;
   }
 
+  // (optional: data of the request's kind) Fills an input that no file was given for.
+  virtual absl::Status FillInput(const Problem& problem, const DataRequest& data,
+                                 const Argument& argument, HostTensor* tensor) const {
+    (void)problem;
+    return FillData(data, argument.name, tensor);
+  }
+
+  // (optional: everything goes) InvalidArgument when inputs hold what no call may have, such as a
+  // scale of 0: what a launch cannot see.
+  virtual absl::Status CheckInputs(const Problem& problem, const OperationTensors& inputs) const {
+    (void)problem, (void)inputs;
+    return absl::OkStatus();
+  }
+
   // (optional: nothing is known) `before` holds the inputs, `after` the outputs.
   virtual absl::StatusOr<std::vector<OutputCheck>> Check(const Problem& problem,
                                                          const OperationTensors& before,

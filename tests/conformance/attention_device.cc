@@ -11,6 +11,7 @@
 #include <string>
 
 #include "src/base/files.h"
+#include "src/ops/operation.h"
 #include "src/runtime/runtime.h"
 #include "tests/conformance/conformance.h"
 
@@ -36,17 +37,19 @@ int Run(const std::string& path, Platform platform, size_t per_case) {
     std::fprintf(stderr, "%s\n", runtime.status().ToString().c_str());
     return 2;
   }
-  const auto kernel_template = (*runtime)->FindTemplate("attention_forward");
-  if (!kernel_template.ok()) {
-    std::fprintf(stderr, "%s\n", kernel_template.status().ToString().c_str());
-    return 2;
-  }
   const DeviceIdentity& identity = (*runtime)->device().identity();
   std::mt19937 random(20261130);
   int passed = 0, failed = 0;
   double worst = 0;
-  for (const ConformanceCase& c : *cases) {
-    const auto problem = (*kernel_template)->MakeProblem(c.fields);
+  for (const ConformanceCase& listed : *cases) {
+    const ConformanceCase c = ForTarget(listed, identity.target);
+    const auto kernel_template = (*runtime)->FindTemplate(c.operation);
+    if (!kernel_template.ok()) {
+      std::fprintf(stderr, "%s\n", kernel_template.status().ToString().c_str());
+      return 2;
+    }
+    const auto problem =
+        (*kernel_template)->MakeProblem(OperationFor(c.operation).CompleteFields(c.fields));
     const auto variants =
         problem.ok()
             ? (*kernel_template)->Variants(*problem, identity.target, DeviceLimits::Of(identity))

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/model/problem.h"
 #include "src/model/variant.h"
 #include "src/runtime/runtime.h"
@@ -19,13 +20,14 @@
 namespace whet {
 
 struct ConformanceCase {
+  std::string operation = "attention_forward";
   std::string name;
   FieldValues fields;
   std::string data = "normal";
   uint64_t seed = 1;
 };
 
-// One JSON object per line: name, fields, data, seed. InvalidArgument names the line.
+// One JSON object per line: operation, name, fields, data, seed. InvalidArgument names the line.
 absl::StatusOr<std::vector<ConformanceCase>> LoadCases(const std::string& jsonl);
 
 struct CaseResult {
@@ -38,7 +40,11 @@ struct CaseResult {
 absl::StatusOr<CaseResult> RunCase(Runtime& runtime, const KernelTemplate& kernel_template,
                                    const ConformanceCase& c, const std::optional<Variant>& variant);
 
-// Largest relative L2 error to float64 that a case may show: rounding of the dtype, not of the method.
-double Allowed(const ConformanceCase& c);
+// The case with the FP8 flavour that the target has: tables say e4m3.
+ConformanceCase ForTarget(ConformanceCase c, const Target& target);
+
+// Largest relative L2 error to float64 that a case may show on that kernel: rounding of the dtype, not of the method; for FP8
+// kernels that round probabilities, the bound of the accuracy class that the case accepts (docs/fp8.md).
+double Allowed(const ConformanceCase& c, absl::string_view kernel);
 
 }  // namespace whet
