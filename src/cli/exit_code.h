@@ -14,7 +14,7 @@ enum class ExitCode : int {
   kBadInput = 3,       // a problem, tensor, file or setting is wrong
   kMissing = 4,        // this machine lacks a device, a compiler or a library
   kCompileFailed = 5,  // a compiler was there and failed, or no variant could be run
-  kWrongResult = 6,    // the output is further from float64 than its tolerance
+  kWrongResult = 6,    // the output is further from float64 than its tolerance, or has findings
 };
 
 // How a verb ended. The message of `status`, when not OK, is the one line that the user reads.

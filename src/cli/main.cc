@@ -126,6 +126,7 @@ int Main(int argc, char** argv) {
   commands.push_back(MakeRunCommand());
   commands.push_back(MakeTuneCommand());
   commands.push_back(MakeCompileCommand());
+  commands.push_back(MakeCheckCommand());
   commands.push_back(MakeCacheCommand());
   commands.push_back(MakeDoctorCommand());
   commands.push_back(MakeTemplatesCommand());

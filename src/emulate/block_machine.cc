@@ -469,12 +469,10 @@ std::vector<RawFinding> Machine::Run() {
   current_machine = this;
   *program_.hooks = &hooks;
   const uint64_t all = uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2];
-  if (launch_.blocks.empty()) {
-    for (uint64_t block = 0; block < all && !stop_; ++block) RunBlock(block);
-  } else {
-    for (const uint64_t block : launch_.blocks) {
-      if (!stop_) RunBlock(block);
-    }
+  const uint64_t count = launch_.blocks.empty() ? all : launch_.blocks.size();
+  for (uint64_t i = 0; i < count && !stop_; ++i) {
+    RunBlock(launch_.blocks.empty() ? i : launch_.blocks[i]);
+    if (launch_.progress) launch_.progress(i + 1, count);
   }
   current_machine = nullptr;
   return std::move(findings_);

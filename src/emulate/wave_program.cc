@@ -2,34 +2,31 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "src/base/subprocess.h"
 #include "src/emulate/block_machine.h"
 #include "src/emulate/device_text.h"
 
 namespace whet::emulator {
 namespace {
 
-// Runs a command of our own making (no text of the user's in it) and returns its exit status and what it printed.
-std::pair<int, std::string> Shell(const std::string& command) {
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {-1, "popen failed"};
-  std::string output;
-  char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, n);
-  const int status = pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+// A clang that can be expected to know what the prelude uses.
+absl::StatusOr<std::string> FindClang(const std::string& wish) {
+  if (!wish.empty()) return FindProgram(wish);
+  for (const char* name : {"clang-22", "clang-21", "clang-20", "/opt/rocm/llvm/bin/clang"}) {
+    absl::StatusOr<std::string> path = FindProgram(name);
+    if (path.ok()) return path;
+  }
+  return absl::NotFoundError("none of clang-22, clang-21, clang-20 is there");
 }
 
 struct Image {
@@ -51,15 +48,27 @@ int MatchImage(dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
+// The symboliser that belongs to a clang; its plain name where clang knows of none.
+std::string SymbolizerOf(const std::string& clang) {
+  const absl::StatusOr<SubprocessResult> run = RunSubprocess(
+      {.argv = {clang, "-print-prog-name=llvm-symbolizer"}, .timeout = absl::Minutes(1)});
+  std::string name = run.ok() && run->Succeeded() ? run->standard_output : "";
+  absl::StripTrailingAsciiWhitespace(&name);
+  return name.empty() ? "llvm-symbolizer" : name;
+}
+
 // The kernel's own line for an address: frames of the prelude are the emulator's, not the user's.
-std::string Symbolise(const std::string& library, const char* base, const void* site) {
+std::string Symbolise(const std::string& symbolizer, const std::string& library, const char* base,
+                      const void* site) {
   if (site == nullptr) return "";
   // A return address belongs to the instruction after the call.
   const auto offset = static_cast<const char*>(site) - base - 1;
-  const auto [status, text] =
-      Shell(absl::StrCat("llvm-symbolizer-22 --obj=", library, " --functions=none --inlining ",
-                         offset, " 2>/dev/null"));
-  if (status != 0) return "";
+  const absl::StatusOr<SubprocessResult> run =
+      RunSubprocess({.argv = {symbolizer, absl::StrCat("--obj=", library), "--functions=none",
+                              "--inlining", absl::StrCat(offset)},
+                     .timeout = absl::Minutes(1)});
+  if (!run.ok() || !run->Succeeded()) return "";
+  const std::string& text = run->standard_output;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (line.empty() || absl::StrContains(line, "whet_emulator_prelude") ||
         absl::StartsWith(line, "??"))
@@ -91,62 +100,90 @@ EmulatorArgument EmulatorArgument::Writable(std::string name, void* data, size_t
 }
 
 absl::StatusOr<std::unique_ptr<WaveProgram>> WaveProgram::Compile(const EmulatorSource& source) {
-  std::unique_ptr<WaveProgram> program(new WaveProgram());
-  std::string pattern = absl::StrCat(source.scratch_directory, "/whet_emulator_XXXXXX");
-  if (mkdtemp(pattern.data()) == nullptr) {
-    return absl::InternalError(
-        absl::StrCat("compile ", source.entry, " for the emulator: cannot create ", pattern));
+  const std::string action = absl::StrCat("compile ", source.entry, " for the emulator: ");
+  const absl::StatusOr<std::string> clang = FindClang(source.compiler);
+  if (!clang.ok()) {
+    return absl::NotFoundError(
+        absl::StrCat(action, clang.status().message(), "; install clang-22"));
   }
-  program->directory_ = pattern;
-  program->library_path_ = pattern + "/kernel.so";
+  std::unique_ptr<WaveProgram> program(new WaveProgram());
+  absl::StatusOr<TemporaryDirectory> directory = TemporaryDirectory::Create("whet-emulator-");
+  if (!directory.ok()) {
+    return absl::Status(directory.status().code(),
+                        absl::StrCat(action, directory.status().message()));
+  }
+  program->directory_ = *std::move(directory);
+  program->compiler_ = *clang;
+  program->library_path_ = JoinPath(program->directory_->path(), "kernel.so");
+  const std::string source_path = JoinPath(program->directory_->path(), "kernel.cc");
   const bool wave64 = absl::StartsWith(source.architecture, "gfx9");
   program->wave_size_ = wave64 ? 64 : 32;
-  {
-    std::ofstream file(pattern + "/kernel.cc");
-    file << "#line 1 \"whet_emulator_prelude\"\n"
-         << (wave64 ? "#define __GFX9__ 1\n" : "") << "#define WHET_EMULATED_WAVE_SIZE "
-         << program->wave_size_ << "\n";
-    // The template's prelude names the architecture, which the device prelude asks for.
-    const std::string architecture = source.architecture.substr(0, source.architecture.find(':'));
-    file << "#ifndef WHET_ARCH_" << architecture << "\n#define WHET_ARCH_" << architecture
-         << " 1\n#endif\n";
-    file << HooksText() << DevicePreludeText() << "#line 1 \"kernel\"\n"
-         << source.source << "\nWHET_EMULATOR_ENTRY(" << source.entry << ")\n";
-    if (!file.good())
-      return absl::InternalError(
-          absl::StrCat("compile ", source.entry, " for the emulator: cannot write to ", pattern));
+  // The template's prelude names the architecture, which the device prelude asks for.
+  const std::string architecture = source.architecture.substr(0, source.architecture.find(':'));
+  const absl::Status written = WriteFileAtomically(
+      source_path,
+      absl::StrCat("#line 1 \"whet_emulator_prelude\"\n", wave64 ? "#define __GFX9__ 1\n" : "",
+                   "#define WHET_EMULATED_WAVE_SIZE ", program->wave_size_, "\n#ifndef WHET_ARCH_",
+                   architecture, "\n#define WHET_ARCH_", architecture, " 1\n#endif\n", HooksText(),
+                   DevicePreludeText(), "#line 1 \"kernel\"\n", source.source,
+                   "\nWHET_EMULATOR_ENTRY(", source.entry, ")\n"));
+  if (!written.ok()) return absl::Status(written.code(), absl::StrCat(action, written.message()));
+  // The instrumentation is asked for behind the driver's back, so that its run-time library is not
+  // linked: the prelude is it.
+  const absl::StatusOr<SubprocessResult> run =
+      RunSubprocess({.argv = {*clang,
+                              "-x",
+                              "c++",
+                              "-std=c++17",
+                              "-O1",
+                              "-g",
+                              "-w",
+                              "-fPIC",
+                              "-shared",
+                              "-fvisibility=hidden",
+                              "-fno-exceptions",
+                              "-fno-rtti",
+                              "-fno-math-errno",
+                              "-ffp-contract=fast",
+                              "-mavx2",
+                              "-mfma",
+                              "-fno-vectorize",
+                              "-fno-slp-vectorize",
+                              "-fno-color-diagnostics",
+                              "-Xclang",
+                              "-fsanitize=address",
+                              "-mllvm",
+                              "-asan-instrumentation-with-call-threshold=0",
+                              "-mllvm",
+                              "-asan-stack=0",
+                              "-mllvm",
+                              "-asan-globals=0",
+                              "-mllvm",
+                              "-asan-opt-same-temp=0",
+                              "-mllvm",
+                              "-asan-use-after-return=never",
+                              "-Wl,-z,defs",
+                              "-o",
+                              program->library_path_,
+                              source_path,
+                              "-lm"},
+                     .timeout = absl::Minutes(5)});
+  if (!run.ok())
+    return absl::Status(run.status().code(), absl::StrCat(action, run.status().message()));
+  if (run->timed_out) {
+    return absl::DeadlineExceededError(absl::StrCat(action, *clang, " ", run->Outcome()));
   }
-  // The instrumentation is asked for behind the driver's back, so that its run-time library is not linked: the prelude is it.
-  const std::string command =
-      absl::StrCat(source.compiler,
-                   " -x c++ -std=c++17 -O1 -g -w -fPIC -shared -fvisibility=hidden -fno-exceptions "
-                   "-fno-rtti -fno-math-errno -ffp-contract=fast -mavx2 -mfma ",
-                   "-fno-vectorize -fno-slp-vectorize -Xclang -fsanitize=address -mllvm "
-                   "-asan-instrumentation-with-call-threshold=0 -mllvm -asan-stack=0 ",
-                   "-mllvm -asan-globals=0 -mllvm -asan-opt-same-temp=0 -mllvm "
-                   "-asan-use-after-return=never -Wl,-z,defs -o ",
-                   program->library_path_, " ", pattern, "/kernel.cc -lm 2>&1");
-  const auto [status, log] = Shell(command);
-  if (status == 127) {
-    return absl::NotFoundError(absl::StrCat("compile ", source.entry, " for the emulator: ",
-                                            source.compiler, " was not found; install clang-22"));
+  if (!run->Succeeded()) {
+    return absl::InvalidArgumentError(absl::StrCat(action, *clang, " ", run->Outcome(), ": ",
+                                                   run->standard_error.substr(0, 4000)));
   }
-  if (status != 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat("compile ", source.entry, " for the emulator: ", log.substr(0, 4000)));
   program->library_ = dlopen(program->library_path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (program->library_ == nullptr)
-    return absl::InternalError(
-        absl::StrCat("load ", source.entry, " for the emulator: ", dlerror()));
+  if (program->library_ == nullptr) return absl::InternalError(absl::StrCat(action, dlerror()));
   return program;
 }
 
 WaveProgram::~WaveProgram() {
   if (library_ != nullptr) dlclose(library_);
-  if (directory_.empty()) return;
-  unlink(library_path_.c_str());
-  unlink((directory_ + "/kernel.cc").c_str());
-  rmdir(directory_.c_str());
 }
 
 absl::StatusOr<EmulatorReport> WaveProgram::Run(const EmulatorLaunch& launch) {
@@ -170,8 +207,10 @@ absl::StatusOr<EmulatorReport> WaveProgram::Run(const EmulatorLaunch& launch) {
         "run in the emulator: the compiled kernel lacks the emulator's symbols");
   }
   EmulatorReport report;
-  for (const RawFinding& raw : RunBlocks(machine, launch, &report)) {
-    const std::string location = Symbolise(library_path_, image.begin, raw.site);
+  const std::vector<RawFinding> found = RunBlocks(machine, launch, &report);
+  const std::string symbolizer = found.empty() ? "" : SymbolizerOf(compiler_);
+  for (const RawFinding& raw : found) {
+    const std::string location = Symbolise(symbolizer, library_path_, image.begin, raw.site);
     report.findings.push_back(
         {location.empty() ? raw.text : absl::StrCat(raw.text, ", at ", location), location});
   }

@@ -24,11 +24,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "src/base/files.h"
 
 namespace whet::emulator {
 
@@ -56,8 +59,8 @@ struct EmulatorSource {
       source;  // one translation unit: the template's prelude, then the source with its includes in place
   std::string entry;         // the kernel's symbol
   std::string architecture;  // decides the flavour of FP8 and the size of a wave: "gfx950"
-  std::string compiler = "clang++-22";
-  std::string scratch_directory = "/tmp";  // what is made there is removed with the program
+  // Path or name of a clang; empty: the newest of clang-22 to clang-20.
+  std::string compiler;
 };
 
 struct EmulatorLaunch {
@@ -67,6 +70,8 @@ struct EmulatorLaunch {
   std::vector<EmulatorArgument> arguments;
   std::vector<uint64_t> blocks;  // linear indices, x fastest; empty: all of them
   size_t max_findings = 20;      // a run ends once it has found so many different ones
+  // (optional) Called in the calling thread after each block: how many of how many are done.
+  std::function<void(uint64_t done, uint64_t of)> progress;
 };
 
 struct EmulatorFinding {
@@ -85,7 +90,7 @@ struct EmulatorReport {
 class WaveProgram {
  public:
   // Fails with InvalidArgument and the compiler's diagnostics where the source does not compile, NotFound where there is no
-  // compiler.
+  // compiler, DeadlineExceeded where it takes longer than five minutes.
   static absl::StatusOr<std::unique_ptr<WaveProgram>> Compile(const EmulatorSource& source);
   ~WaveProgram();
   WaveProgram(const WaveProgram&) = delete;
@@ -98,8 +103,9 @@ class WaveProgram {
  private:
   WaveProgram() = default;
 
-  std::string directory_;
+  std::optional<TemporaryDirectory> directory_;
   std::string library_path_;
+  std::string compiler_;
   void* library_ = nullptr;
   int wave_size_ = 64;
 };
