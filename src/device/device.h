@@ -108,6 +108,15 @@ class Device {
   virtual absl::Status Record(EventHandle event, StreamHandle stream) = 0;
   virtual absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) = 0;
 
+  // (optional: OK, and nothing is run) Runs the kernel once where a fault or an endless loop harms
+  // nobody, and waits: nothing that it writes is seen here. FailedPrecondition says how it ended:
+  // by which signal, or that it ran past `limit`.
+  virtual absl::Status TrialLaunch(Kernel kernel, const LaunchGeometry& geometry,
+                                   void* const* params, absl::Duration limit) {
+    (void)kernel, (void)geometry, (void)params, (void)limit;
+    return absl::OkStatus();
+  }
+
   // (optional: nothing known) Never waits for the device.
   virtual TelemetrySample Telemetry() { return {}; }
 

@@ -13,6 +13,7 @@
 #include "src/device/cpu/cpu_limits.h"
 #include "src/device/cpu/cpu_stream.h"
 #include "src/device/cpu/shared_object.h"
+#include "src/device/cpu/trial_launch.h"
 #include "src/device/cpu/worker_pool.h"
 
 namespace whet {
@@ -73,23 +74,18 @@ class CpuDevice final : public Device {
   absl::Status Launch(Kernel kernel, const LaunchGeometry& geometry, void* const* params,
                       StreamHandle stream) override {
     if (geometry.empty()) return absl::OkStatus();
-    BlockJob job{.function = reinterpret_cast<CpuKernelFunction>(kernel.function),
-                 .params = params,
-                 .shared_bytes = geometry.shared_bytes};
-    constexpr int64_t kExtentMax = std::numeric_limits<uint32_t>::max();
-    int64_t blocks = 1;
-    for (int i = 0; i < 3; ++i) {
-      if (geometry.grid[i] < 0 || geometry.grid[i] > kExtentMax ||
-          __builtin_mul_overflow(blocks, geometry.grid[i], &blocks)) {
-        return BadGeometry(geometry);
-      }
-      job.grid[i] = static_cast<uint32_t>(geometry.grid[i]);
-    }
-    if (geometry.shared_bytes < 0 || geometry.shared_bytes > kCpuSharedBytesMax) {
-      return BadGeometry(geometry);
-    }
+    BlockJob job;
+    if (!FillJob(kernel, geometry, params, &job)) return BadGeometry(geometry);
     if (stream == nullptr) return pool_.Run(job);
     return LaunchOnStream(kernel, job, *static_cast<CpuStream*>(stream));
+  }
+
+  absl::Status TrialLaunch(Kernel kernel, const LaunchGeometry& geometry, void* const* params,
+                           absl::Duration limit) override {
+    if (geometry.empty()) return absl::OkStatus();
+    BlockJob job;
+    if (!FillJob(kernel, geometry, params, &job)) return BadGeometry(geometry);
+    return whet::TrialLaunch(job, pool_.workers(), limit);
   }
 
   absl::StatusOr<DevicePointer> Allocate(int64_t bytes) override {
@@ -172,6 +168,24 @@ class CpuDevice final : public Device {
 
  private:
   using SharedEvent = std::shared_ptr<CpuEvent>;
+
+  // False when the geometry is out of range.
+  static bool FillJob(const Kernel& kernel, const LaunchGeometry& geometry, void* const* params,
+                      BlockJob* job) {
+    job->function = reinterpret_cast<CpuKernelFunction>(kernel.function);
+    job->params = params;
+    job->shared_bytes = geometry.shared_bytes;
+    constexpr int64_t kExtentMax = std::numeric_limits<uint32_t>::max();
+    int64_t blocks = 1;
+    for (int i = 0; i < 3; ++i) {
+      if (geometry.grid[i] < 0 || geometry.grid[i] > kExtentMax ||
+          __builtin_mul_overflow(blocks, geometry.grid[i], &blocks)) {
+        return false;
+      }
+      job->grid[i] = static_cast<uint32_t>(geometry.grid[i]);
+    }
+    return geometry.shared_bytes >= 0 && geometry.shared_bytes <= kCpuSharedBytesMax;
+  }
 
   template <typename Task>
   static absl::Status InOrder(StreamHandle stream, Task task) {
