@@ -11,19 +11,43 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../kernel_te
 CODES = {"f32": 1, "f16": 2, "bf16": 3, "e4m3": 4, "e4m3fnuz": 5, "e5m2": 6, "i8": 7, "u8": 8, "i32": 9, "i64": 10}
 
 
+def to_python(tokens):
+    """Consumes an expression up to its closing parenthesis; a ? b : c becomes (b if a else c)."""
+    parts = [[]]
+    while tokens and tokens[0] != ")":
+        token = tokens.pop(0)
+        if token == "(":
+            parts[-1].append("(%s)" % to_python(tokens))
+            tokens.pop(0)
+        elif token in ("?", ":", ","):
+            parts += [token, []]
+        else:
+            parts[-1].append({"&&": "and", "||": "or", "!": "not", "/": "//"}.get(token, token))
+    return commas([part if isinstance(part, str) else " ".join(part) for part in parts])
+
+
+def commas(words):
+    if "," in words:
+        at = words.index(",")
+        return "%s, %s" % (ternary(words[:at]), commas(words[at + 1:]))
+    return ternary(words)
+
+
+def ternary(words):
+    if "?" not in words:
+        return words[0]
+    at, depth = words.index("?"), 0
+    for i in range(at, len(words)):
+        depth += {"?": 1, ":": -1}.get(words[i], 0)
+        if depth == 0:
+            return "((%s) if (%s) else (%s))" % (ternary(words[at + 1:i]), words[at - 1], ternary(words[i + 1:]))
+
+
 def evaluate(expression, names):
     """The template expression language, by way of Python's (its / here is exact integer division of non-negative values)."""
-    text = str(expression)
-    # a ? b : c, innermost parentheses first.
-    while "?" in text:
-        text, count = re.subn(r"\(([^()?:]*(?:\([^()]*\)[^()?:]*)*)\?((?:[^()?:]|\((?:[^()]|\([^()]*\))*\))*):((?:[^()?:]|\((?:[^()]|\([^()]*\))*\))*)\)",
-                              r"((\2) if (\1) else (\3))", text)
-        if not count:
-            raise ValueError("cannot read " + str(expression))
-    text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//")
-    text = re.sub(r"!(?!=)", " not ", text).strip()
+    tokens = re.findall(r'"[^"]*"|\w+|&&|\|\||[=!<>]=|[-+*/%<>!?:(),]', str(expression))
     functions = {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b), "round_up": lambda a, b: -(-a // b) * b}
-    return eval(text, {"__builtins__": {}}, {**functions, **names})
+    return eval(to_python(tokens), {"__builtins__": {}}, {**functions, **names})
 
 
 def attention_problem(batch, heads_q, heads_kv, seq_q, seq_kv, dqk, dv, causal=1, lse=0, layout="bhsd"):
@@ -70,7 +94,7 @@ def specialise(template, kernel_name, problem, variant, units, capability_shared
     names = {**fields, "platform": "cuda", "arch": "sm_90a", "compute_units": units, "shared_bytes_max": capability_shared, "l2_bytes": 50 << 20}
     if not evaluate(kernel["when"], names):
         raise ValueError("the kernel is not for this problem: %s" % problem)
-    parameters = {p["name"]: variant.get(p["name"], p["default"]) for p in kernel["parameters"]}
+    parameters = {p["name"]: variant[p["name"]] if p["name"] in variant else int(evaluate(p["default"], names)) for p in kernel["parameters"]}
     for p in kernel["parameters"]:
         if parameters[p["name"]] not in p["values"]:
             raise ValueError("%s has no value %s" % (p["name"], parameters[p["name"]]))

@@ -183,6 +183,19 @@ extern "C" __global__ void WHET_BOUNDS(LAUNCH_BLOCK_X)
       whet::barrier();  // scores are done with the slices below V, and P is written
       load_values(v_slice, v, key0 + slice);
       whet::barrier();
+      // A key that a row does not see must not touch it, whatever its value holds: 0 times NaN is NaN.
+      const Int64 last_key = key0 + slice + kKeySlice - 1;
+      if (SHAPE_CAUSAL && last_key > q0 + kOffset) {
+        for (int key = 0; key < kKeySlice; ++key)
+          for (int i = 0; i < kRows; ++i) {
+            if (key0 + slice + key > q0 + ty * kRows + i + kOffset) continue;
+            const float p = p_tile[(slice + key) * kPPitch + ty * kRows + i];
+            const float* const values = v_slice + key * kDvPadded + tx * 4;
+            for (int c = 0; c < kColumnGroups; ++c)
+              for (int e = 0; e < 4; ++e) out[i][c * 4 + e] += p * values[c * 64 + e];
+          }
+        continue;
+      }
 #pragma unroll 2
       for (int key = 0; key < kKeySlice; ++key) {
         const float* const p = p_tile + (slice + key) * kPPitch + ty * kRows;

@@ -132,7 +132,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         pass_keys(1);
         pass_values(1);
       }
-      write_item(item, o, state.top, state.total, scale, out, lse, lane);
+      write_item(item, o, state.top, state.total, scale, out, lse, shared, lane);
       work = mailbox.take();
       continue;
     }
@@ -166,7 +166,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       if (tile == 0) {
         // The last work of a single tile is still in o.
         if (unwritten) {
-          write_item(done, o, done_top, done_total, scale, out, lse, lane);
+          write_item(done, o, done_top, done_total, scale, out, lse, shared, lane);
           clear_output();
           unwritten = false;
         }
@@ -199,7 +199,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         if (writes) {
           // The scores' products run meanwhile, and then the other warpgroups'.
           next_turn();
-          write_item(done, o, done_top, done_total, scale, out, lse, lane);
+          write_item(done, o, done_top, done_total, scale, out, lse, shared, lane);
         }
         wait_v();
         whet::sm90::product_fence();
@@ -271,7 +271,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
     release_v();
-    write_item(item, o, state.top, state.total, scale, out, lse, lane);
+    write_item(item, o, state.top, state.total, scale, out, lse, shared, lane);
   }
 }
 
@@ -309,6 +309,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     }
     whet::sm90::barrier_init_fence();
   }
+  if (warpgroup < kWarpgroups && threadIdx.x % 32 == 0)
+    whet::sm90::store_shared(suspicion_at(shared), 0);
   __syncthreads();
 
   if (warpgroup == kWarpgroups) {
@@ -324,5 +326,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   } else {
     whet::sm90::grow_registers<kConsumerRegisters>();
     consume(shared, warpgroup, o, lse, scale);
+    if constexpr (SHAPE_CAUSAL) repair(shared, q, k, v, o, scale * 1.44269504088896340736f);
   }
 }

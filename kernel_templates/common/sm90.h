@@ -128,6 +128,13 @@ WHET_DEVICE Uint32 pack_bf16(float low, float high) {
   return packed;
 }
 
+// sum + 0 * x for two BF16 values each: NaN where x is not finite.
+WHET_DEVICE Uint32 add_zero_times_bf16(Uint32 sum, Uint32 x) {
+  Uint32 result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(0u), "r"(sum));
+  return result;
+}
+
 // Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 WHET_DEVICE void load_matrices(Uint32 (&to)[4], Uint32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

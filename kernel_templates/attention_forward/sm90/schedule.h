@@ -1,7 +1,6 @@
-// Who works on what: the order of the work of the grid, and how a block's warps learn of it.
+// Who works on what: the order of the work of the grid, and how a block's warps learn of it. Include a shape.h (work, tiles, map of shared
+// memory) before it; the FP8 kernel has its own.
 #pragma once
-
-#include "attention_forward/sm90/shape.h"
 
 namespace attention {
 
@@ -51,9 +50,9 @@ struct Mailbox {
   }
 };
 
-// The schedule of the grid, which every block works out for itself. One warp.
-WHET_DEVICE void schedule(Uint32 shared) {
-  Mailbox mailbox{shared, {}};
+// Calls do_work(work) for every work of this block, by the schedule of the grid, which every block works out for itself. One warp.
+template <typename DoWork>
+WHET_DEVICE void for_each_work(const DoWork& do_work) {
   const int bins = static_cast<int>(gridDim.x);
   const int mine = static_cast<int>(blockIdx.x);
   if constexpr (TUNE_SCHEDULE == 1) {
@@ -61,7 +60,7 @@ WHET_DEVICE void schedule(Uint32 shared) {
     for (int round = 0;; ++round) {
       const int index = round * bins + ((round & 1) != 0 ? bins - 1 - mine : mine);
       if (index >= kWork) break;
-      mailbox.put(work_at(index));
+      do_work(work_at(index));
     }
   } else {
     // What a queue would do: the next work goes to whoever is free first. Costs are known, so every block can follow the queue without
@@ -88,7 +87,7 @@ WHET_DEVICE void schedule(Uint32 shared) {
 #pragma unroll
           for (int b = 1; b < kBinsPerLane; ++b) first = min(first, busy[b]);
           first = whet::sm90::warp_min(first);
-          if (static_cast<int>(first & ((1u << kBinBits) - 1)) == mine) mailbox.put(work_at(index));
+          if (static_cast<int>(first & ((1u << kBinBits) - 1)) == mine) do_work(work_at(index));
 #pragma unroll
           for (int b = 0; b < kBinsPerLane; ++b)
             if (busy[b] == first) busy[b] += cost;
@@ -96,6 +95,11 @@ WHET_DEVICE void schedule(Uint32 shared) {
       }
     }
   }
+}
+
+WHET_DEVICE void schedule(Uint32 shared) {
+  Mailbox mailbox{shared, {}};
+  for_each_work([&](const Work& work) { mailbox.put(work); });
   mailbox.put({-1, 0, 0});
 }
 

@@ -33,6 +33,7 @@ constexpr int kQueryBlocks = (kSeqQ + kBlockQ - 1) / kBlockQ;
 constexpr int kWork = kQueryBlocks * kHeads;
 constexpr int kOffset = kSeqKv - kSeqQ;  // key j is visible to row i when j <= i + kOffset
 
+constexpr int kElementBytes = 2;
 constexpr int kPanel = 64;      // elements of a swizzled row
 constexpr int kPanelRow = 128;  // its bytes
 constexpr int kQkPanels = (kDqk + kPanel - 1) / kPanel;
@@ -62,6 +63,7 @@ constexpr int kFullMail = kEmptyV + kStages;
 constexpr int kEmptyMail = kFullMail + kMails;
 constexpr int kBarriers = kEmptyMail + kMails;
 constexpr int kMailAt = kBarriersAt + 8 * kBarriers;
+constexpr int kSuspicionsAt = kMailAt + kMailBytes * kMails;  // one word per consumer warp
 
 constexpr int kThreads = (kWarpgroups + 1) * 128;
 // Registers move only within what the block has at its start: 168 per thread with 384 threads, 128 with 512.
@@ -80,43 +82,9 @@ static_assert(kBlockKv % 16 == 0 && kBlockKv <= 256, "block_kv must be a multipl
 static_assert(kDqk % 8 == 0 && kDv % 8 == 0 && kDv <= 256,
               "head dimensions must be multiples of 8");
 static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
-static_assert(1024 + kMailAt + kMailBytes * kMails <= LAUNCH_SHARED_BYTES,
+static_assert(1024 + kSuspicionsAt + 16 * kWarpgroups <= LAUNCH_SHARED_BYTES,
               "shared_bytes of the kernel file is too small");
 
-struct Work {
-  int query_block;
-  int head;
-  int batch;
-};
-
-// Heads whose K and V together take about half of the L2 cache; whole groups of query heads that share them.
-constexpr Int64 kHeadBytes = static_cast<Int64>(kSeqKv) * (kDqk + kDv) * 2;
-constexpr Int64 kCachedHeads = (static_cast<Int64>(TUNE_CACHE_MIB) << 20) / kHeadBytes * kGroup;
-constexpr int kHeadChunk = kCachedHeads < kGroup   ? kGroup
-                           : kCachedHeads > kHeads ? kHeads
-                                                   : static_cast<int>(kCachedHeads);
-
-WHET_DEVICE Work work_at(int index) {
-  const int chunk = index / (kHeadChunk * kQueryBlocks);
-  const int in_chunk = index % (kHeadChunk * kQueryBlocks);
-  const int left = kHeads - chunk * kHeadChunk;
-  const int size = kHeads % kHeadChunk == 0 || left >= kHeadChunk ? kHeadChunk : left;
-  const int flat_head = chunk * kHeadChunk + in_chunk % size;
-  return {kQueryBlocks - 1 - in_chunk / size, flat_head % kHeadsQ, flat_head / kHeadsQ};
-}
-
-// Key tiles that some row of [first, last] sees.
-WHET_DEVICE int visible_tiles(int first, int last) {
-  if (first >= kSeqQ) return 0;
-  if (last >= kSeqQ) last = kSeqQ - 1;
-  int keys = kSeqKv;
-  if (SHAPE_CAUSAL && last + kOffset + 1 < keys) keys = last + kOffset + 1;
-  return keys <= 0 ? 0 : (keys + kBlockKv - 1) / kBlockKv;
-}
-
-WHET_DEVICE int block_tiles(const Work& work) {
-  const int row0 = work.query_block * kBlockQ;
-  return visible_tiles(row0, row0 + kBlockQ - 1);
-}
-
 }  // namespace attention
+
+#include "attention_forward/sm90/work.h"
