@@ -23,7 +23,9 @@ absl::StatusOr<Admission> Admission::Create(const PreparedVariant& reference,
   std::string problem;
   absl::Status status = admission.Bind(reference, candidate);
   if (status.ok()) {
+    const int64_t before = request.clock->MonotonicNanoseconds();
     absl::StatusOr<std::vector<std::string>> outputs = admission.RunOnce(candidate, problem);
+    admission.reference_ns_ = request.clock->MonotonicNanoseconds() - before;
     status = outputs.status();
     if (outputs.ok()) admission.expected_ = *std::move(outputs);
   }
@@ -105,12 +107,24 @@ absl::Status Admission::Probe(Candidate& candidate) {
   return absl::OkStatus();
 }
 
+// The reference is no fast kernel; what takes many times as long, and seconds, will not win.
+absl::Duration Admission::TrialLimit() const {
+  return std::clamp(absl::Nanoseconds(20 * reference_ns_), absl::Seconds(2), absl::Seconds(60));
+}
+
 absl::Status Admission::Admit(const PreparedVariant& prepared, Candidate& candidate,
                               VariantEvidence& evidence) {
   std::string problem;
   absl::Status status = Bind(prepared, candidate);
   if (status.ok()) {
+    status = watch_->device().TrialLaunch(candidate.kernel, candidate.geometry,
+                                          candidate.pack->params(), TrialLimit());
+    evidence.blocked = absl::IsFailedPrecondition(status);
+  }
+  if (status.ok()) {
+    if (request_->before_first_launch) request_->before_first_launch(evidence.variant);
     absl::StatusOr<std::vector<std::string>> outputs = RunOnce(candidate, problem);
+    if (request_->after_first_launch) request_->after_first_launch(evidence.variant);
     status = outputs.status();
     if (outputs.ok() && problem.empty()) Compare(*outputs, evidence);
   }

@@ -28,7 +28,9 @@ class Admission {
                                           Scratch& scratch);
 
   // Fills `candidate` and `evidence`. OK also when the variant is out: then evidence.outcome says
-  // kWrong or kFailed, with the reason. Unavailable when the device was lost.
+  // kWrong or kFailed, with the reason. The first launch is a trial where the device has such
+  // (Device::TrialLaunch): a variant that faults or does not end there is `blocked`. Unavailable
+  // when the device was lost.
   absl::Status Admit(const PreparedVariant& prepared, Candidate& candidate,
                      VariantEvidence& evidence);
 
@@ -42,11 +44,13 @@ class Admission {
   absl::StatusOr<std::vector<std::string>> RunOnce(Candidate& candidate, std::string& problem);
   void Compare(const std::vector<std::string>& outputs, VariantEvidence& evidence) const;
   absl::Status Probe(Candidate& candidate);
+  absl::Duration TrialLimit() const;
 
   const TuningRequest* request_;
   Stopwatch* watch_;
   Scratch* scratch_;
   std::vector<std::string> expected_;
+  int64_t reference_ns_ = 0;  // of its one run, with what is round it
 };
 
 }  // namespace whet

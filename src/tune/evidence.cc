@@ -43,6 +43,9 @@ Json ToJson(const TelemetrySample& s) {
 Json ToJson(const VariantEvidence& e) {
   Json json = {{"variant", e.variant.id()}, {"outcome", Text(VariantOutcomeName(e.outcome))}};
   if (!e.reason.empty()) json["reason"] = e.reason;
+  if (!e.stage.empty()) json["stage"] = e.stage;
+  if (e.out_s > 0) json["out_seconds"] = Ratio(e.out_s);
+  if (e.blocked) json["blocked"] = true;
   if (e.relative_error >= 0) json["relative_error"] = Ratio(e.relative_error);
   if (e.median_ns > 0) {
     json["median_ns"] = Tenths(e.median_ns);
@@ -118,6 +121,9 @@ absl::StatusOr<VariantEvidence> VariantFromJson(const Json& json) {
     if (VariantOutcomeName(outcome) == read.String("outcome")) e.outcome = outcome;
   }
   e.reason = read.String("reason");
+  e.stage = read.String("stage");
+  e.out_s = read.Number("out_seconds", 0);
+  e.blocked = read.Flag("blocked");
   e.relative_error = read.Number("relative_error", -1);
   e.median_ns = read.Number("median_ns", 0);
   e.low_ns = read.Number("low_ns", 0);
@@ -141,6 +147,18 @@ absl::StatusOr<VariantEvidence> VariantFromJson(const Json& json) {
 }
 
 }  // namespace
+
+std::string VariantEvidenceToJson(const VariantEvidence& evidence) {
+  return ToJson(evidence).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<VariantEvidence> VariantEvidenceFromJson(absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    return absl::InvalidArgumentError("cannot read a variant's evidence: it is no JSON object");
+  }
+  return VariantFromJson(json);
+}
 
 std::string EvidenceToJson(const TuningResult& result, const EvidenceContext& context) {
   Json json = {{"format", kEvidenceFormat}, {"protocol", kTuningProtocol}};

@@ -37,6 +37,11 @@ struct Evidence {
 
 std::string EvidenceToJson(const TuningResult& result, const EvidenceContext& context);
 
+// One variant's part, in one line and back: what a log of trials holds. InvalidArgument for what is
+// none.
+std::string VariantEvidenceToJson(const VariantEvidence& evidence);
+absl::StatusOr<VariantEvidence> VariantEvidenceFromJson(absl::string_view json);
+
 // InvalidArgument for what is no JSON object of this format (a newer format included), naming what
 // is wrong. Accepts any text: numbers out of range and unknown names cannot hurt.
 absl::StatusOr<Evidence> EvidenceFromJson(absl::string_view json);

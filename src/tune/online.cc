@@ -37,6 +37,21 @@ double OnlineTuner::CostInCalls() {
   return BestNs() > 0 ? cost_ns_ / BestNs() : 0;
 }
 
+double OnlineTuner::LiveNs() {
+  MutexLock lock(mutex_);
+  return BestNs();
+}
+
+std::vector<OnlineStanding> OnlineTuner::Standings() {
+  MutexLock lock(mutex_);
+  return entries_;
+}
+
+void OnlineTuner::AddCost(double ns) {
+  MutexLock lock(mutex_);
+  cost_ns_ += ns;
+}
+
 int OnlineTuner::NextUnknown() const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].state == State::kUnknown) return static_cast<int>(i);
@@ -53,11 +68,11 @@ int OnlineTuner::WantsAdmission() {
   return NextUnknown();
 }
 
-void OnlineTuner::Admitted(int candidate, double ns) {
+void OnlineTuner::Admitted(int candidate, double ns, double cost_ns) {
   MutexLock lock(mutex_);
   Entry& entry = entries_[static_cast<size_t>(candidate)];
   entry.verified_ns = ns;
-  cost_ns_ += ns;
+  cost_ns_ += cost_ns;
   const bool hopeless = BestNs() > 0 && ns > BestNs() * policy_.hopeless;
   entry.state = hopeless ? State::kOut : State::kRacing;
 }
@@ -112,12 +127,11 @@ void OnlineTuner::RecordTrial(int candidate, double ns) {
   const double shortest = *std::min_element(entry.trials_ns.begin(), entry.trials_ns.end());
   if (entry.trials_ns.size() >= 2 && shortest > best_ns * (1 + policy_.margin)) {
     entry.state = State::kOut;
-  } else if (entry.trials_ns.size() >= 2 && Median(entry.trials_ns) < best_ns) {
+  } else if (entry.trials_ns.size() >= 2 && !policy_.incumbent &&
+             Median(entry.trials_ns) < best_ns * (1 - policy_.margin)) {
     // Clearly better already: later calls gain from it at once. A gain within the margin waits for
-    // the duels.
-    if (Median(entry.trials_ns) < best_ns * (1 - policy_.margin)) {
-      best_.store(candidate, std::memory_order_release);
-    }
+    // the duels, and so does everything against a settled winner.
+    best_.store(candidate, std::memory_order_release);
   }
 }
 
@@ -163,10 +177,10 @@ void OnlineTuner::BeginDuels() {
 
 void OnlineTuner::RecordDuel(int candidate, double ns) {
   Block& block = blocks_[block_];
-  // The time of a call from before the turn.
+  // Also of a call from before the turn, whose time comes late.
+  if (candidate != best()) cost_ns_ += ns - BestNs();
   if (candidate != block.candidate) return;
   block.ns.push_back(ns);
-  if (candidate != best()) cost_ns_ += ns - BestNs();
   if (block.ns.size() < static_cast<size_t>(policy_.duel_calls)) {
     if (!BudgetLeft(1)) DecideDuels();
     return;
@@ -185,9 +199,16 @@ void OnlineTuner::DecideDuels() {
     const double beside = (median(blocks_[b - 1]) + median(blocks_[b + 1])) / 2;
     ratios[blocks_[b].candidate].push_back(median(blocks_[b]) / beside);
   }
-  double least = 1 - policy_.tie_zone;
+  double least = policy_.incumbent ? 1 / (1 + policy_.replace_gain) : 1 - policy_.tie_zone;
   for (const auto& [candidate, of_candidate] : ratios) {
+    entries_[static_cast<size_t>(candidate)].duel_ratios = of_candidate;
     if (Median(of_candidate) >= least) continue;
+    const double slowest = *std::max_element(of_candidate.begin(), of_candidate.end());
+    // One duel may have been anything; against a winner every one of them has to say so.
+    if (policy_.incumbent &&
+        (of_candidate.size() < 2 || slowest * (1 + policy_.replace_gain) > 1)) {
+      continue;
+    }
     least = Median(of_candidate);
     best_.store(candidate, std::memory_order_release);
   }

@@ -12,7 +12,7 @@
 // Every variant is verified before a caller sees its result, so each call's result is right. That
 // verification is the only launch beside the caller's own, and it is counted like a slow call.
 //
-// States of a candidate:      unknown --Admitted--> racing --> stretch --> (best or out)
+// States of a candidate:      unknown --Admitted--> racing --> duels --> (best or out)
 //                                 |                    |
 //                                 +--Rejected--> out <-+ surely slower
 //
@@ -46,6 +46,19 @@ struct OnlinePolicy {
   int duel_calls = 12;     // in a row, by turns of the best and of the other
   int duels = 3;           // of each
   double tie_zone = 0.01;  // closer than this, the one that is running stays
+  // The initial one is a settled winner: it gives way only to one that was faster by
+  // `replace_gain` in every duel.
+  bool incumbent = false;
+  double replace_gain = 0.03;
+};
+
+// What became of a candidate, and its times so far.
+struct OnlineStanding {
+  enum class State : uint8_t { kUnknown, kRacing, kOut };
+  State state = State::kUnknown;
+  double verified_ns = 0;           // 0: not verified
+  std::vector<double> trials_ns;    // the latest
+  std::vector<double> duel_ratios;  // time over the best's beside it, of each duel that it ended
 };
 
 class OnlineTuner {
@@ -60,9 +73,13 @@ class OnlineTuner {
 
   // The candidate to verify now, or -1. The same one until it is admitted or rejected.
   int WantsAdmission();
-  void Admitted(int candidate, double ns);
+  // `ns` of one launch; `cost_ns` what admitting took in all (loading, copies), at least `ns`.
+  void Admitted(int candidate, double ns, double cost_ns);
+  void Admitted(int candidate, double ns) { Admitted(candidate, ns, ns); }
   // Did not compile, faulted or was wrong: never chosen.
   void Rejected(int candidate);
+  // Something else that exploring cost the calls.
+  void AddCost(double ns);
 
   // The candidate for the next call.
   int Choose();
@@ -71,16 +88,16 @@ class OnlineTuner {
   // Ends tuning with the best so far (the application has no time for it, say).
   void Settle();
 
+  const OnlinePolicy& policy() const { return policy_; }
   // What exploring has cost so far, in calls of the best.
   double CostInCalls();
+  // Nanoseconds of a call of the best so far; 0: not known.
+  double LiveNs();
+  std::vector<OnlineStanding> Standings();
 
  private:
-  enum class State : uint8_t { kUnknown, kRacing, kOut };
-  struct Entry {
-    State state = State::kUnknown;
-    double verified_ns = 0;
-    std::vector<double> trials_ns;
-  };
+  using State = OnlineStanding::State;
+  using Entry = OnlineStanding;
   // Calls of one candidate in a row.
   struct Block {
     int candidate = 0;

@@ -62,41 +62,46 @@ Scratch::~Scratch() {
 absl::StatusOr<Scratch> Scratch::Create(std::vector<Argument> arguments,
                                         std::vector<DevicePointer> pointers, Device& device,
                                         StreamHandle stream) {
-  if (arguments.size() != pointers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot tune: the operation has ",
-                                                   arguments.size(), " arguments and ",
-                                                   pointers.size(), " pointers were given"));
-  }
   Scratch scratch(std::move(arguments), std::move(pointers), device, stream);
-  if (absl::Status s = scratch.Plan(); !s.ok()) return s;
+  absl::StatusOr<Layout> layout = scratch.Plan(scratch.pointers_);
+  if (!layout.ok()) return layout.status();
+  scratch.written_ = std::move(layout->written);
+  scratch.buffer_of_ = std::move(layout->buffer_of);
+  scratch.buffers_ = std::move(layout->buffers);
   if (absl::Status s = scratch.Allocate(); !s.ok()) return s;
   if (absl::Status s = scratch.Reset(); !s.ok()) return s;
   return scratch;
 }
 
-absl::Status Scratch::Plan() {
+absl::StatusOr<Scratch::Layout> Scratch::Plan(const std::vector<DevicePointer>& pointers) const {
+  if (arguments_.size() != pointers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot tune: the operation has ",
+                                                   arguments_.size(), " arguments and ",
+                                                   pointers.size(), " pointers were given"));
+  }
+  Layout layout{.written = {}, .buffer_of = std::vector<int>(arguments_.size(), -1), .buffers = {}};
   const int count = static_cast<int>(arguments_.size());
   for (int i = 0; i < count; ++i) {
     const Argument& a = arguments_[static_cast<size_t>(i)];
-    if (IsTensor(a) && pointers_[static_cast<size_t>(i)] == nullptr) {
+    if (IsTensor(a) && pointers[static_cast<size_t>(i)] == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("cannot tune: argument ", a.name, " has no data; pass its pointer"));
     }
-    if (IsWritten(a)) written_.push_back(i);
+    if (IsWritten(a)) layout.written.push_back(i);
   }
-  for (int w : written_) {
+  for (int w : layout.written) {
     const Argument& a = arguments_[static_cast<size_t>(w)];
-    const DevicePointer mine = pointers_[static_cast<size_t>(w)];
+    const DevicePointer mine = pointers[static_cast<size_t>(w)];
     Buffer buffer{.bytes = a.span_bytes, .argument = w};
     if (a.direction == Direction::kInOut) buffer.clone_of = mine;
     for (int i = 0; i < count; ++i) {
       const Argument& b = arguments_[static_cast<size_t>(i)];
-      const DevicePointer theirs = pointers_[static_cast<size_t>(i)];
+      const DevicePointer theirs = pointers[static_cast<size_t>(i)];
       if (i == w || !IsTensor(b) || !Overlap(mine, a.span_bytes, theirs, b.span_bytes)) continue;
       if (!IsWritten(b) && mine == theirs && SameView(a, b)) {
         // In place: both names see one clone.
         buffer.clone_of = mine;
-        buffer_of_[static_cast<size_t>(i)] = static_cast<int>(buffers_.size());
+        layout.buffer_of[static_cast<size_t>(i)] = static_cast<int>(layout.buffers.size());
       } else if (IsDense(a) && IsDense(b)) {
         return absl::InvalidArgumentError(
             absl::StrCat("cannot tune: argument ", a.name, ", which is written, overlaps ", b.name,
@@ -104,9 +109,25 @@ absl::Status Scratch::Plan() {
       }
       // Views with gaps may interleave without sharing an element; separate scratch is right.
     }
-    buffer_of_[static_cast<size_t>(w)] = static_cast<int>(buffers_.size());
-    buffers_.push_back(buffer);
+    layout.buffer_of[static_cast<size_t>(w)] = static_cast<int>(layout.buffers.size());
+    layout.buffers.push_back(buffer);
   }
+  return layout;
+}
+
+absl::Status Scratch::Retarget(std::vector<DevicePointer> pointers) {
+  const absl::StatusOr<Layout> layout = Plan(pointers);
+  if (!layout.ok()) return layout.status();
+  bool same = layout->buffer_of == buffer_of_;
+  for (size_t i = 0; same && i < buffers_.size(); ++i) {
+    same = (layout->buffers[i].clone_of == nullptr) == (buffers_[i].clone_of == nullptr);
+  }
+  if (!same) {
+    return absl::InvalidArgumentError(
+        "cannot tune: the tensors of this call lie otherwise to each other than those before");
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].clone_of = layout->buffers[i].clone_of;
+  pointers_ = std::move(pointers);
   return absl::OkStatus();
 }
 

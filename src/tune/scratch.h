@@ -41,6 +41,12 @@ class Scratch {
   Scratch& operator=(Scratch&&) = delete;
   ~Scratch();
 
+  // The same operation on other tensors of the caller's. InvalidArgument when they lie otherwise to
+  // each other than those before (an output that was apart is now in place).
+  absl::Status Retarget(std::vector<DevicePointer> pointers);
+  // From now on work is done in this stream's order; what came before must have ended.
+  void UseStream(StreamHandle stream) { stream_ = stream; }
+
   // Puts every buffer and guard as it was: outputs unwritten, read-write ones cloned anew.
   absl::Status Reset();
   // Clones the read-write buffers anew and leaves the rest: what each timed launch needs to run on
@@ -56,6 +62,10 @@ class Scratch {
   // Waits. The bytes of argument `i`, which must be written to.
   absl::StatusOr<std::string> Read(int i);
 
+  // Whether argument `i`, which must be written to, begins as a clone of the caller's tensor.
+  bool IsClone(int i) const {
+    return buffers_[static_cast<size_t>(buffer_of_[static_cast<size_t>(i)])].clone_of != nullptr;
+  }
   // The arguments that kernels write, by index.
   const std::vector<int>& written() const { return written_; }
   const std::vector<Argument>& arguments() const { return arguments_; }
@@ -70,7 +80,12 @@ class Scratch {
   };
   Scratch(std::vector<Argument> arguments, std::vector<DevicePointer> pointers, Device& device,
           StreamHandle stream);
-  absl::Status Plan();
+  struct Layout {
+    std::vector<int> written;
+    std::vector<int> buffer_of;  // argument -> buffer, -1: the caller's
+    std::vector<Buffer> buffers;
+  };
+  absl::StatusOr<Layout> Plan(const std::vector<DevicePointer>& pointers) const;
   absl::Status Allocate();
 
   std::vector<Argument> arguments_;

@@ -31,6 +31,10 @@ constexpr absl::Duration kShortLag = absl::Milliseconds(50);
 // A heat that would put its candidate out, and is this much slower than the screening led to expect,
 // is run again: another tenant or a dip of the clock may have sat on all of it.
 constexpr double kSurprisingHeat = 1.02;
+// Of the list, tried before the search goes where it likes.
+constexpr size_t kHead = 16;
+constexpr size_t kShortHead = 8;
+constexpr size_t kTriedInAnyCase = 8;
 
 std::string Percent(double ratio) { return absl::StrFormat("%.1f %%", ratio * 100); }
 
@@ -90,6 +94,7 @@ class Tuning {
     return spent;
   }
   void Report(absl::string_view stage, size_t done, size_t of) {
+    stage_ = stage;
     if (progress_) progress_(stage, static_cast<int>(done), static_cast<int>(of));
   }
   VariantEvidence& EvidenceOf(const Candidate& c) {
@@ -139,27 +144,42 @@ class Tuning {
     const std::vector<size_t> first =
         incumbent_.has_value() ? std::vector<size_t>{*incumbent_} : std::vector<size_t>();
     const auto most = static_cast<size_t>(std::max(1, request_.policy.most_variants));
+    // With little patience a space is searched that could be tried whole.
+    const bool patient = request_.policy.patience == absl::InfiniteDuration();
     VariantSearch search(request_.variants,
-                         {.seed = request_.policy.seed, .exhaustive = most, .most = most}, first);
+                         {.seed = request_.policy.seed,
+                          .exhaustive = patient ? most : std::min(most, kTriedInAnyCase),
+                          .most = most,
+                          .head = patient ? kHead : kShortHead},
+                         first);
     const auto chunk = static_cast<size_t>(std::max(8, 2 * AvailableProcessors()));
     size_t done = 0;
+    bool improving = true;
+    double best_ns = std::numeric_limits<double>::infinity();
     for (std::vector<size_t> next = search.Next(chunk); !next.empty(); next = search.Next(chunk)) {
       // Half of the budget is for timing what is there.
       if (done > 0 && Spent(0.5)) {
         result_.budget_spent = true;
         break;
       }
+      if (done > 0 && !improving && absl::Nanoseconds(Elapsed()) > request_.policy.patience) break;
       if (absl::Status s = PrepareSome(*admission, next, done, search.planned()); !s.ok()) {
         return s;
       }
       done += next.size();
+      const double before_ns = best_ns;
       for (size_t i : next) {
+        if (result_.evidence[i].outcome == VariantOutcome::kUntried &&
+            candidates_[i].estimate_ns > 0) {
+          best_ns = std::min(best_ns, candidates_[i].estimate_ns);
+        }
         search.Report(i, result_.evidence[i].outcome == VariantOutcome::kUntried
                              ? candidates_[i].estimate_ns
                              : std::numeric_limits<double>::infinity());
       }
+      improving = best_ns < before_ns * (1 - request_.policy.tie_zone);
     }
-    searched_whole_ = search.planned() == request_.variants.size();
+    searched_whole_ = search.planned() == request_.variants.size() && patient;
     std::sort(alive_.begin(), alive_.end(),
               [](const Candidate* a, const Candidate* b) { return a->index < b->index; });
     if (alive_.empty()) return NoneLeft();
@@ -178,7 +198,9 @@ class Tuning {
     }
   }
 
-  void ReportOut(const VariantEvidence& evidence) {
+  void ReportOut(VariantEvidence& evidence) {
+    evidence.stage = std::string(stage_);
+    evidence.out_s = static_cast<double>(Elapsed()) / 1e9;
     if (request_.on_out) request_.on_out(evidence);
   }
 
@@ -192,6 +214,7 @@ class Tuning {
       variants.push_back(request_.variants[i]);
     }
     if (variants.empty()) return absl::OkStatus();
+    Report("compile", done, planned);
     const std::vector<absl::StatusOr<PreparedVariant>> prepared = Compile(variants);
     Report("compile", done + some.size(), planned);
     const int64_t before = Elapsed();
@@ -210,7 +233,7 @@ class Tuning {
         continue;
       }
       if (!alive_.empty() && Spent()) break;
-      if (request_.before_first_launch) request_.before_first_launch(evidence.variant);
+      stage_ = "verify";
       absl::Status s = admission.Admit(*one, candidates_[i], evidence);
       if (!s.ok()) {
         return absl::Status(s.code(), absl::StrCat("the device was lost while variant ",
@@ -307,6 +330,7 @@ class Tuning {
     std::vector<Candidate*> entered = alive_;
     std::sort(entered.begin(), entered.end(), ByEstimate);
     size_t visited = 0;
+    stage_ = "heats";
     for (Candidate* c : entered) {
       if (Spent()) break;
       if (absl::Status s = Heat(*c); !s.ok()) return s;
@@ -370,13 +394,19 @@ class Tuning {
     const int64_t before = Elapsed();
     std::vector<FinalistInput> inputs;
     for (Candidate* c : alive_) inputs.push_back({.candidate = c, .incumbent = IsIncumbent(*c)});
-    size_t visits = 0;
-    Report("finals", 0, inputs.size());
-    absl::StatusOr<FinalsResult> finals = RunFinals(inputs, watch_, RulesOfFinals(), [&] {
-      Report("finals", std::min(++visits, inputs.size()), inputs.size());
+    // How many visits there will be is not known: at least a first one and one back.
+    const FinalsRules rules = RulesOfFinals();
+    const size_t least = 2 * inputs.size();
+    const size_t most = static_cast<size_t>(2 * rules.cycles) * inputs.size();
+    size_t visits = inputs.size();  // this is asked before each but the first of each
+    Report("finals", 0, least);
+    absl::StatusOr<FinalsResult> finals = RunFinals(inputs, watch_, rules, [&] {
+      Report("finals", visits, visits < least ? least : most);
+      ++visits;
       return !Spent();
     });
     if (!finals.ok()) return finals.status();
+    Report("finals", visits, visits);
     for (size_t i = 0; i < inputs.size(); ++i) {
       FinalistResult& f = finals->finalists[i];
       if (!f.error.ok()) {
@@ -386,6 +416,7 @@ class Tuning {
       VariantEvidence& evidence = EvidenceOf(*inputs[i].candidate);
       evidence.outcome = VariantOutcome::kTimed;
       evidence.final_round = true;
+      evidence.stage = "finals";
       evidence.steady = f.steady;
       evidence.samples_ns = Thin(std::move(f.samples_ns));
       evidence.telemetry = std::move(f.telemetry);
@@ -448,6 +479,7 @@ class Tuning {
   std::vector<Candidate> candidates_;
   std::vector<Candidate*> alive_;
   std::optional<size_t> incumbent_;
+  absl::string_view stage_ = "compile";
   bool searched_whole_ = true;
   const Candidate* winner_ = nullptr;
   const int64_t begin_ns_;

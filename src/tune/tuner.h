@@ -66,6 +66,10 @@ struct TuningPolicy {
   int finalists = 4;
   // Spaces larger than this are searched by a seeded strategy (search.h) and not tried whole.
   int most_variants = 96;
+  // Once so long was spent on getting variants ready, the next chunk is prepared only when the last
+  // one had a variant that was faster than all before by more than the tie zone. What a call that
+  // somebody waits for can bear; infinite: everything is tried.
+  absl::Duration patience = absl::InfiniteDuration();
   uint64_t seed = 1;
 };
 
@@ -90,9 +94,11 @@ struct TuningRequest {
   // Called as soon as a variant is out (wrong, failed, dropped), so that it can be stored before
   // anything else happens.
   std::function<void(const VariantEvidence&)> on_out;
-  // Called before a variant's first launch: what is stored here and never cleared by on_out or by
-  // the end of the tuning names the variant that hung or took the process with it.
+  // Called before a variant's first launch in this process, and when it has ended: a mark that is
+  // stored by the one and never cleared by the other names the variant that hung or took the process
+  // with it.
   std::function<void(const Variant&)> before_first_launch;
+  std::function<void(const Variant&)> after_first_launch;
 };
 
 enum class VariantOutcome : uint8_t { kTimed, kDropped, kWrong, kFailed, kUntried };
@@ -103,6 +109,10 @@ struct VariantEvidence {
   Variant variant;
   VariantOutcome outcome = VariantOutcome::kUntried;
   std::string reason;  // of dropped, wrong, failed
+  std::string
+      stage;  // the last that it was in: "compile", "verify", "screen", "heats", "finals", "live"
+  double out_s = 0;      // seconds from the beginning until it was out; 0: it was not
+  bool blocked = false;  // its trial faulted or did not end: not to be run again on this target
   double relative_error =
       -1;  // largest over the outputs, against the reference variant; -1: not measured
   double median_ns = 0;            // of the last stage it reached
