@@ -1,6 +1,5 @@
 #include "src/device/cuda/cuda_device.h"
 
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "src/device/cuda/nvml.h"
 #include "src/device/cuda/tensor_map.h"
+#include "src/device/gpu_device.h"
 
 namespace whet {
 namespace {
@@ -26,66 +26,123 @@ constexpr int kFunctionNonPortableClusters = 14;
 
 constexpr unsigned kStreamNonBlocking = 1;
 
-// Makes the device's context current where it is not, and gives back what was. 10 ns when it is.
-class ContextScope {
- public:
-  ContextScope(const CudaDriver& driver, CuContext context) : driver_(driver) {
-    CuContext current = nullptr;
-    driver_.cuCtxGetCurrent(&current);
-    if (current == context) return;
-    pushed_ = driver_.cuCtxPushCurrent_v2(context) == 0;
-  }
-  ~ContextScope() {
-    CuContext popped = nullptr;
-    if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
-  }
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
-
- private:
-  const CudaDriver& driver_;
-  bool pushed_ = false;
-};
-
 CuDevicePointer Address(const void* pointer) {
   return static_cast<CuDevicePointer>(reinterpret_cast<uintptr_t>(pointer));
 }
 
 CuStream Stream(StreamHandle stream) { return static_cast<CuStream>(stream); }
+CuEvent Event(EventHandle event) { return static_cast<CuEvent>(event); }
+
+struct CudaCalls {
+  // Makes the device's context current where it is not, and gives back what was. 10 ns when it is.
+  class Scope {
+   public:
+    explicit Scope(const CudaCalls& calls) : driver_(calls.driver) {
+      CuContext current = nullptr;
+      driver_.cuCtxGetCurrent(&current);
+      if (current == calls.context) return;
+      pushed_ = driver_.cuCtxPushCurrent_v2(calls.context) == 0;
+    }
+    ~Scope() {
+      CuContext popped = nullptr;
+      if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const CudaDriver& driver_;
+    bool pushed_ = false;
+  };
+
+  absl::Status Check(CuResult error, absl::string_view action) const {
+    return driver.Check(error, action);
+  }
+  CuResult Allocate(void** pointer, size_t bytes) const {
+    CuDevicePointer allocated = 0;
+    const CuResult error = driver.cuMemAlloc_v2(&allocated, bytes);
+    *pointer = reinterpret_cast<void*>(static_cast<uintptr_t>(allocated));
+    return error;
+  }
+  CuResult Free(void* pointer) const { return driver.cuMemFree_v2(Address(pointer)); }
+  CuResult MemoryInfo(size_t* free_bytes, size_t* total_bytes) const {
+    return driver.cuMemGetInfo_v2(free_bytes, total_bytes);
+  }
+  // Unified addressing: the driver sees which side is which.
+  CuResult Copy(void* to, const void* from, size_t bytes, StreamHandle stream) const {
+    return driver.cuMemcpyAsync(Address(to), Address(from), bytes, Stream(stream));
+  }
+  CuResult Fill(void* to, uint8_t value, size_t bytes, StreamHandle stream) const {
+    return driver.cuMemsetD8Async(Address(to), value, bytes, Stream(stream));
+  }
+  CuResult CreateStream(StreamHandle* stream) const {
+    CuStream created = nullptr;
+    const CuResult error = driver.cuStreamCreate(&created, kStreamNonBlocking);
+    *stream = created;
+    return error;
+  }
+  CuResult DestroyStream(StreamHandle stream) const {
+    return driver.cuStreamDestroy_v2(Stream(stream));
+  }
+  CuResult SynchronizeStream(StreamHandle stream) const {
+    return driver.cuStreamSynchronize(Stream(stream));
+  }
+  CuResult IsCapturing(StreamHandle stream, int* status) const {
+    return driver.cuStreamIsCapturing(Stream(stream), status);
+  }
+  CuResult CreateEvent(EventHandle* event) const {
+    CuEvent created = nullptr;
+    const CuResult error = driver.cuEventCreate(&created, 0);
+    *event = created;
+    return error;
+  }
+  CuResult DestroyEvent(EventHandle event) const { return driver.cuEventDestroy_v2(Event(event)); }
+  CuResult RecordEvent(EventHandle event, StreamHandle stream) const {
+    return driver.cuEventRecord(Event(event), Stream(stream));
+  }
+  CuResult SynchronizeEvent(EventHandle event) const {
+    return driver.cuEventSynchronize(Event(event));
+  }
+  CuResult ElapsedMilliseconds(float* milliseconds, EventHandle begin, EventHandle end) const {
+    return driver.cuEventElapsedTime(milliseconds, Event(begin), Event(end));
+  }
+
+  const CudaDriver& driver;
+  CuContext context;
+};
 
 class CudaModule final : public Module {
  public:
-  CudaModule(const CudaDriver& driver, CuContext context, CuModule module)
-      : driver_(driver), context_(context), module_(module) {}
+  CudaModule(const CudaCalls& calls, CuModule module) : calls_(calls), module_(module) {}
   ~CudaModule() override {
-    ContextScope scope(driver_, context_);
-    driver_.cuModuleUnload(module_);
+    CudaCalls::Scope scope(calls_);
+    calls_.driver.cuModuleUnload(module_);
   }
 
   absl::StatusOr<Kernel> GetKernel(const std::string& entry, int64_t shared_bytes) override {
-    ContextScope scope(driver_, context_);
+    CudaCalls::Scope scope(calls_);
     CuFunction function = nullptr;
     if (absl::Status s =
-            driver_.Check(driver_.cuModuleGetFunction(&function, module_, entry.c_str()),
-                          absl::StrCat("find kernel ", entry));
+            calls_.Check(calls_.driver.cuModuleGetFunction(&function, module_, entry.c_str()),
+                         absl::StrCat("find kernel ", entry));
         !s.ok()) {
       return s;
     }
     if (shared_bytes > 0) {
-      if (absl::Status s = driver_.Check(
-              driver_.cuFuncSetAttribute(function, kFunctionMaxDynamicSharedBytes,
-                                         static_cast<int>(shared_bytes)),
+      if (absl::Status s = calls_.Check(
+              calls_.driver.cuFuncSetAttribute(function, kFunctionMaxDynamicSharedBytes,
+                                               static_cast<int>(shared_bytes)),
               absl::StrCat("give kernel ", entry, " ", shared_bytes, " bytes of shared memory"));
           !s.ok()) {
         return s;
       }
     }
     // Clusters of more than 8 blocks must be asked for; a kernel that has none does not mind.
-    driver_.cuFuncSetAttribute(function, kFunctionNonPortableClusters, 1);
+    calls_.driver.cuFuncSetAttribute(function, kFunctionNonPortableClusters, 1);
     // Under lazy loading a kernel is loaded at its first launch: then it would be timed, and forbidden during capture.
-    if (driver_.cuFuncLoad != nullptr) {
+    if (calls_.driver.cuFuncLoad != nullptr) {
       if (absl::Status s =
-              driver_.Check(driver_.cuFuncLoad(function), absl::StrCat("load kernel ", entry));
+              calls_.Check(calls_.driver.cuFuncLoad(function), absl::StrCat("load kernel ", entry));
           !s.ok()) {
         return s;
       }
@@ -94,53 +151,46 @@ class CudaModule final : public Module {
   }
 
  private:
-  const CudaDriver& driver_;
-  const CuContext context_;
+  const CudaCalls calls_;
   const CuModule module_;
 };
 
-class CudaDevice final : public Device {
+class CudaDevice final : public GpuDevice<CudaCalls> {
  public:
-  CudaDevice(const CudaDriver& driver, CuDevice device, CuContext context, DeviceIdentity identity,
-             std::unique_ptr<Nvml> nvml)
-      : driver_(driver),
-        device_(device),
-        context_(context),
-        identity_(std::move(identity)),
-        nvml_(std::move(nvml)) {}
-  ~CudaDevice() override { driver_.cuDevicePrimaryCtxRelease_v2(device_); }
-
-  const DeviceIdentity& identity() const override { return identity_; }
+  CudaDevice(CudaCalls calls, CuDevice device, DeviceIdentity identity, std::unique_ptr<Nvml> nvml)
+      : GpuDevice(calls, std::move(identity)), device_(device), nvml_(std::move(nvml)) {}
+  ~CudaDevice() override { calls().driver.cuDevicePrimaryCtxRelease_v2(device_); }
 
   absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) override {
-    ContextScope scope(driver_, context_);
+    Scope scope(calls());
     CuModule module = nullptr;
     // PTX must end in a zero byte, which a string's buffer has and a view's need not.
     const std::string image(object);
-    if (absl::Status s = driver_.Check(
-            driver_.cuModuleLoadDataEx(&module, image.c_str(), 0, nullptr, nullptr),
-            absl::StrCat("load a code object of ", object.size(), " bytes on ", identity_.product));
+    if (absl::Status s = calls().Check(
+            calls().driver.cuModuleLoadDataEx(&module, image.c_str(), 0, nullptr, nullptr),
+            absl::StrCat("load a code object of ", object.size(), " bytes on ",
+                         identity().product));
         !s.ok()) {
       return s;
     }
-    return std::make_unique<CudaModule>(driver_, context_, module);
+    return std::make_unique<CudaModule>(calls(), module);
   }
 
   absl::Status Launch(Kernel kernel, const LaunchGeometry& geometry, void* const* params,
                       StreamHandle stream) override {
     if (geometry.empty()) return absl::OkStatus();
-    ContextScope scope(driver_, context_);
+    Scope scope(calls());
     const auto function = static_cast<CuFunction>(kernel.function);
     void** const values = const_cast<void**>(params);
     const auto u = [](int64_t value) { return static_cast<unsigned>(value); };
     const int64_t cluster_blocks = geometry.cluster[0] * geometry.cluster[1] * geometry.cluster[2];
     CuResult error;
     if (cluster_blocks == 1) {
-      error = driver_.cuLaunchKernel(function, u(geometry.grid[0]), u(geometry.grid[1]),
-                                     u(geometry.grid[2]), u(geometry.block[0]),
-                                     u(geometry.block[1]), u(geometry.block[2]),
-                                     u(geometry.shared_bytes), Stream(stream), values, nullptr);
-    } else if (driver_.cuLaunchKernelEx == nullptr) {
+      error = calls().driver.cuLaunchKernel(
+          function, u(geometry.grid[0]), u(geometry.grid[1]), u(geometry.grid[2]),
+          u(geometry.block[0]), u(geometry.block[1]), u(geometry.block[2]),
+          u(geometry.shared_bytes), Stream(stream), values, nullptr);
+    } else if (calls().driver.cuLaunchKernelEx == nullptr) {
       return absl::UnimplementedError(
           "the CUDA driver cannot launch clusters; driver 525 or newer can");
     } else {
@@ -158,137 +208,11 @@ class CudaDevice final : public Device {
                                      Stream(stream),
                                      &attribute,
                                      1};
-      error = driver_.cuLaunchKernelEx(&config, function, values, nullptr);
+      error = calls().driver.cuLaunchKernelEx(&config, function, values, nullptr);
     }
     if (error != 0) [[unlikely]]
-      return driver_.Check(error, "launch a kernel");
+      return calls().Check(error, "launch a kernel");
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<DevicePointer> Allocate(int64_t bytes) override {
-    ContextScope scope(driver_, context_);
-    CuDevicePointer pointer = 0;
-    // The driver refuses 0 bytes.
-    const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
-    if (absl::Status s =
-            driver_.Check(driver_.cuMemAlloc_v2(&pointer, size),
-                          absl::StrCat("allocate ", bytes, " bytes on ", identity_.product));
-        !s.ok()) {
-      return s;
-    }
-    return reinterpret_cast<DevicePointer>(static_cast<uintptr_t>(pointer));
-  }
-
-  void Free(DevicePointer pointer) override {
-    ContextScope scope(driver_, context_);
-    driver_.cuMemFree_v2(Address(pointer));
-  }
-
-  absl::StatusOr<int64_t> FreeMemory() override {
-    ContextScope scope(driver_, context_);
-    size_t free_bytes = 0, total_bytes = 0;
-    if (absl::Status s = driver_.Check(driver_.cuMemGetInfo_v2(&free_bytes, &total_bytes),
-                                       "ask for free device memory");
-        !s.ok()) {
-      return s;
-    }
-    return static_cast<int64_t>(free_bytes);
-  }
-
-  absl::Status Copy(DevicePointer to, const void* from, int64_t bytes,
-                    StreamHandle stream) override {
-    return Transfer(to, from, bytes, stream);
-  }
-
-  absl::Status CopyToHost(void* to, const void* from, int64_t bytes, StreamHandle stream) override {
-    if (absl::Status s = Transfer(to, from, bytes, stream); !s.ok()) return s;
-    return Synchronize(stream);
-  }
-
-  absl::Status CopyFromHost(DevicePointer to, const void* from, int64_t bytes,
-                            StreamHandle stream) override {
-    if (absl::Status s = Transfer(to, from, bytes, stream); !s.ok()) return s;
-    return Synchronize(stream);
-  }
-
-  absl::Status Fill(DevicePointer to, uint8_t value, int64_t bytes, StreamHandle stream) override {
-    if (bytes == 0) return absl::OkStatus();
-    ContextScope scope(driver_, context_);
-    return driver_.Check(
-        driver_.cuMemsetD8Async(Address(to), value, static_cast<size_t>(bytes), Stream(stream)),
-        absl::StrCat("fill ", bytes, " bytes of device memory"));
-  }
-
-  absl::StatusOr<StreamHandle> CreateStream() override {
-    ContextScope scope(driver_, context_);
-    CuStream stream = nullptr;
-    if (absl::Status s =
-            driver_.Check(driver_.cuStreamCreate(&stream, kStreamNonBlocking), "create a stream");
-        !s.ok()) {
-      return s;
-    }
-    return static_cast<StreamHandle>(stream);
-  }
-
-  void DestroyStream(StreamHandle stream) override {
-    ContextScope scope(driver_, context_);
-    driver_.cuStreamDestroy_v2(Stream(stream));
-  }
-
-  absl::Status Synchronize(StreamHandle stream) override {
-    ContextScope scope(driver_, context_);
-    return driver_.Check(driver_.cuStreamSynchronize(Stream(stream)), "wait for a stream");
-  }
-
-  absl::StatusOr<bool> IsCapturing(StreamHandle stream) override {
-    ContextScope scope(driver_, context_);
-    constexpr CuResult kStreamCaptureImplicit = 906;
-    int status = 0;
-    const CuResult error = driver_.cuStreamIsCapturing(Stream(stream), &status);
-    // The null stream while another stream of the context is being captured: using it would spoil the capture.
-    if (error == kStreamCaptureImplicit) return true;
-    if (absl::Status s = driver_.Check(error, "ask whether a stream is being captured"); !s.ok())
-      return s;
-    return status != 0;
-  }
-
-  absl::StatusOr<EventHandle> CreateEvent() override {
-    ContextScope scope(driver_, context_);
-    CuEvent event = nullptr;
-    if (absl::Status s = driver_.Check(driver_.cuEventCreate(&event, 0), "create an event");
-        !s.ok()) {
-      return s;
-    }
-    return static_cast<EventHandle>(event);
-  }
-
-  void DestroyEvent(EventHandle event) override {
-    ContextScope scope(driver_, context_);
-    driver_.cuEventDestroy_v2(static_cast<CuEvent>(event));
-  }
-
-  absl::Status Record(EventHandle event, StreamHandle stream) override {
-    ContextScope scope(driver_, context_);
-    return driver_.Check(driver_.cuEventRecord(static_cast<CuEvent>(event), Stream(stream)),
-                         "record an event");
-  }
-
-  absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) override {
-    ContextScope scope(driver_, context_);
-    if (absl::Status s = driver_.Check(driver_.cuEventSynchronize(static_cast<CuEvent>(end)),
-                                       "wait for an event");
-        !s.ok()) {
-      return s;
-    }
-    float milliseconds = 0;
-    if (absl::Status s =
-            driver_.Check(driver_.cuEventElapsedTime(&milliseconds, static_cast<CuEvent>(begin),
-                                                     static_cast<CuEvent>(end)),
-                          "read the time between two events");
-        !s.ok()) {
-      return s;
-    }
-    return std::llround(static_cast<double>(milliseconds) * 1e6);
   }
 
   TelemetrySample Telemetry() override {
@@ -298,24 +222,12 @@ class CudaDevice final : public Device {
   absl::Status EncodeTensorMap(const TensorMap& description, const Argument& argument,
                                DevicePointer base, void* map) override {
     // Encoding looks at the current context's device.
-    ContextScope scope(driver_, context_);
-    return EncodeCudaTensorMap(driver_, description, argument, base, map);
+    Scope scope(calls());
+    return EncodeCudaTensorMap(calls().driver, description, argument, base, map);
   }
 
  private:
-  absl::Status Transfer(void* to, const void* from, int64_t bytes, StreamHandle stream) {
-    if (bytes == 0) return absl::OkStatus();
-    ContextScope scope(driver_, context_);
-    // Unified addressing: the driver sees which side is which.
-    return driver_.Check(driver_.cuMemcpyAsync(Address(to), Address(from),
-                                               static_cast<size_t>(bytes), Stream(stream)),
-                         absl::StrCat("copy ", bytes, " bytes"));
-  }
-
-  const CudaDriver& driver_;
   const CuDevice device_;
-  const CuContext context_;
-  const DeviceIdentity identity_;
   const std::unique_ptr<Nvml> nvml_;
 };
 
@@ -389,7 +301,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const CudaDriv
       !s.ok()) {
     return s;
   }
-  return std::make_unique<CudaDevice>(driver, device, context, *std::move(identity),
+  return std::make_unique<CudaDevice>(CudaCalls{driver, context}, device, *std::move(identity),
                                       std::move(nvml));
 }
 
@@ -400,16 +312,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const DeviceOp
 }
 
 DeviceReport ReportCudaDevices(const DeviceOptions& options) {
-  DeviceReport report;
-  report.platform = Platform::kCuda;
-  for (int index = 0;; ++index) {
-    const absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice(index, options);
-    if (!device.ok()) {
-      if (report.devices.empty()) report.reason = std::string(device.status().message());
-      return report;
-    }
-    report.devices.push_back((*device)->identity());
-  }
+  return ReportDevices(Platform::kCuda, [&](int index) { return OpenCudaDevice(index, options); });
 }
 
 }  // namespace whet

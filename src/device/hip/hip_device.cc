@@ -1,10 +1,10 @@
 #include "src/device/hip/hip_device.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "src/device/gpu_device.h"
 #include "src/device/hip/amdgpu_sensors.h"
 
 namespace whet {
@@ -21,41 +21,94 @@ constexpr int kSharedBytesMax = 74;
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kCopyDefault = 4;  // unified addressing: HIP sees which side is which
 
-class CurrentDevice {
- public:
-  CurrentDevice(const HipRuntime& hip, int device) : hip_(hip) {
-    if (hip_.hipGetDevice(&previous_) != 0) previous_ = device;
-    if (previous_ != device) switched_ = hip_.hipSetDevice(device) == 0;
-  }
-  ~CurrentDevice() {
-    if (switched_) hip_.hipSetDevice(previous_);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  const HipRuntime& hip_;
-  int previous_ = 0;
-  bool switched_ = false;
-};
-
 HipStream Stream(StreamHandle stream) { return static_cast<HipStream>(stream); }
+HipEvent Event(EventHandle event) { return static_cast<HipEvent>(event); }
+
+struct HipCalls {
+  // HIP's current device belongs to the thread: set where it differs, and given back.
+  class Scope {
+   public:
+    explicit Scope(const HipCalls& calls) : hip_(calls.hip) {
+      if (hip_.hipGetDevice(&previous_) != 0) previous_ = calls.device;
+      if (previous_ != calls.device) switched_ = hip_.hipSetDevice(calls.device) == 0;
+    }
+    ~Scope() {
+      if (switched_) hip_.hipSetDevice(previous_);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const HipRuntime& hip_;
+    int previous_ = 0;
+    bool switched_ = false;
+  };
+
+  absl::Status Check(HipResult error, absl::string_view action) const {
+    return hip.Check(error, action);
+  }
+  HipResult Allocate(void** pointer, size_t bytes) const { return hip.hipMalloc(pointer, bytes); }
+  HipResult Free(void* pointer) const { return hip.hipFree(pointer); }
+  HipResult MemoryInfo(size_t* free_bytes, size_t* total_bytes) const {
+    return hip.hipMemGetInfo(free_bytes, total_bytes);
+  }
+  HipResult Copy(void* to, const void* from, size_t bytes, StreamHandle stream) const {
+    return hip.hipMemcpyAsync(to, from, bytes, kCopyDefault, Stream(stream));
+  }
+  HipResult Fill(void* to, uint8_t value, size_t bytes, StreamHandle stream) const {
+    return hip.hipMemsetAsync(to, value, bytes, Stream(stream));
+  }
+  HipResult CreateStream(StreamHandle* stream) const {
+    HipStream created = nullptr;
+    const HipResult error = hip.hipStreamCreateWithFlags(&created, kStreamNonBlocking);
+    *stream = created;
+    return error;
+  }
+  HipResult DestroyStream(StreamHandle stream) const {
+    return hip.hipStreamDestroy(Stream(stream));
+  }
+  HipResult SynchronizeStream(StreamHandle stream) const {
+    return hip.hipStreamSynchronize(Stream(stream));
+  }
+  HipResult IsCapturing(StreamHandle stream, int* status) const {
+    return hip.hipStreamIsCapturing(Stream(stream), status);
+  }
+  HipResult CreateEvent(EventHandle* event) const {
+    HipEvent created = nullptr;
+    const HipResult error = hip.hipEventCreateWithFlags(&created, 0);
+    *event = created;
+    return error;
+  }
+  HipResult DestroyEvent(EventHandle event) const { return hip.hipEventDestroy(Event(event)); }
+  HipResult RecordEvent(EventHandle event, StreamHandle stream) const {
+    return hip.hipEventRecord(Event(event), Stream(stream));
+  }
+  HipResult SynchronizeEvent(EventHandle event) const {
+    return hip.hipEventSynchronize(Event(event));
+  }
+  HipResult ElapsedMilliseconds(float* milliseconds, EventHandle begin, EventHandle end) const {
+    return hip.hipEventElapsedTime(milliseconds, Event(begin), Event(end));
+  }
+
+  const HipRuntime& hip;
+  int device;
+};
 
 class HipModuleHandle final : public Module {
  public:
-  HipModuleHandle(const HipRuntime& hip, int device, HipModule module)
-      : hip_(hip), device_(device), module_(module) {}
+  HipModuleHandle(const HipCalls& calls, HipModule module) : calls_(calls), module_(module) {}
   ~HipModuleHandle() override {
-    CurrentDevice scope(hip_, device_);
-    hip_.hipModuleUnload(module_);
+    HipCalls::Scope scope(calls_);
+    calls_.hip.hipModuleUnload(module_);
   }
 
   // Dynamic LDS up to the device's limit needs no permission on AMD.
   absl::StatusOr<Kernel> GetKernel(const std::string& entry, int64_t) override {
-    CurrentDevice scope(hip_, device_);
+    HipCalls::Scope scope(calls_);
     HipFunction function = nullptr;
-    if (absl::Status s = hip_.Check(hip_.hipModuleGetFunction(&function, module_, entry.c_str()),
-                                    absl::StrCat("find kernel ", entry));
+    if (absl::Status s =
+            calls_.Check(calls_.hip.hipModuleGetFunction(&function, module_, entry.c_str()),
+                         absl::StrCat("find kernel ", entry));
         !s.ok()) {
       return s;
     }
@@ -63,183 +116,44 @@ class HipModuleHandle final : public Module {
   }
 
  private:
-  const HipRuntime& hip_;
-  const int device_;
+  const HipCalls calls_;
   const HipModule module_;
 };
 
-class HipDevice final : public Device {
+class HipDevice final : public GpuDevice<HipCalls> {
  public:
-  HipDevice(const HipRuntime& hip, int device, DeviceIdentity identity, AmdgpuSensors sensors)
-      : hip_(hip), device_(device), identity_(std::move(identity)), sensors_(std::move(sensors)) {}
-
-  const DeviceIdentity& identity() const override { return identity_; }
+  HipDevice(HipCalls calls, DeviceIdentity identity, AmdgpuSensors sensors)
+      : GpuDevice(calls, std::move(identity)), sensors_(std::move(sensors)) {}
 
   absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) override {
-    CurrentDevice scope(hip_, device_);
+    Scope scope(calls());
     HipModule module = nullptr;
-    if (absl::Status s = hip_.Check(
-            hip_.hipModuleLoadData(&module, object.data()),
-            absl::StrCat("load a code object of ", object.size(), " bytes on ", identity_.product));
+    if (absl::Status s = calls().Check(calls().hip.hipModuleLoadData(&module, object.data()),
+                                       absl::StrCat("load a code object of ", object.size(),
+                                                    " bytes on ", identity().product));
         !s.ok()) {
       return s;
     }
-    return std::make_unique<HipModuleHandle>(hip_, device_, module);
+    return std::make_unique<HipModuleHandle>(calls(), module);
   }
 
   absl::Status Launch(Kernel kernel, const LaunchGeometry& geometry, void* const* params,
                       StreamHandle stream) override {
     if (geometry.empty()) return absl::OkStatus();
-    CurrentDevice scope(hip_, device_);
+    Scope scope(calls());
     const auto u = [](int64_t value) { return static_cast<unsigned>(value); };
-    const HipResult error = hip_.hipModuleLaunchKernel(
+    const HipResult error = calls().hip.hipModuleLaunchKernel(
         static_cast<HipFunction>(kernel.function), u(geometry.grid[0]), u(geometry.grid[1]),
         u(geometry.grid[2]), u(geometry.block[0]), u(geometry.block[1]), u(geometry.block[2]),
         u(geometry.shared_bytes), Stream(stream), const_cast<void**>(params), nullptr);
     if (error != 0) [[unlikely]]
-      return hip_.Check(error, "launch a kernel");
+      return calls().Check(error, "launch a kernel");
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<DevicePointer> Allocate(int64_t bytes) override {
-    CurrentDevice scope(hip_, device_);
-    void* pointer = nullptr;
-    // HIP gives a null pointer for 0 bytes.
-    const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
-    if (absl::Status s =
-            hip_.Check(hip_.hipMalloc(&pointer, size),
-                       absl::StrCat("allocate ", bytes, " bytes on ", identity_.product));
-        !s.ok()) {
-      return s;
-    }
-    return pointer;
-  }
-
-  void Free(DevicePointer pointer) override {
-    CurrentDevice scope(hip_, device_);
-    hip_.hipFree(pointer);
-  }
-
-  absl::StatusOr<int64_t> FreeMemory() override {
-    CurrentDevice scope(hip_, device_);
-    size_t free_bytes = 0, total_bytes = 0;
-    if (absl::Status s =
-            hip_.Check(hip_.hipMemGetInfo(&free_bytes, &total_bytes), "ask for free device memory");
-        !s.ok()) {
-      return s;
-    }
-    return static_cast<int64_t>(free_bytes);
-  }
-
-  absl::Status Copy(DevicePointer to, const void* from, int64_t bytes,
-                    StreamHandle stream) override {
-    return Transfer(to, from, bytes, stream);
-  }
-
-  absl::Status CopyToHost(void* to, const void* from, int64_t bytes, StreamHandle stream) override {
-    if (absl::Status s = Transfer(to, from, bytes, stream); !s.ok()) return s;
-    return Synchronize(stream);
-  }
-
-  absl::Status CopyFromHost(DevicePointer to, const void* from, int64_t bytes,
-                            StreamHandle stream) override {
-    if (absl::Status s = Transfer(to, from, bytes, stream); !s.ok()) return s;
-    return Synchronize(stream);
-  }
-
-  absl::Status Fill(DevicePointer to, uint8_t value, int64_t bytes, StreamHandle stream) override {
-    if (bytes == 0) return absl::OkStatus();
-    CurrentDevice scope(hip_, device_);
-    return hip_.Check(hip_.hipMemsetAsync(to, value, static_cast<size_t>(bytes), Stream(stream)),
-                      absl::StrCat("fill ", bytes, " bytes of device memory"));
-  }
-
-  absl::StatusOr<StreamHandle> CreateStream() override {
-    CurrentDevice scope(hip_, device_);
-    HipStream stream = nullptr;
-    if (absl::Status s = hip_.Check(hip_.hipStreamCreateWithFlags(&stream, kStreamNonBlocking),
-                                    "create a stream");
-        !s.ok()) {
-      return s;
-    }
-    return static_cast<StreamHandle>(stream);
-  }
-
-  void DestroyStream(StreamHandle stream) override {
-    CurrentDevice scope(hip_, device_);
-    hip_.hipStreamDestroy(Stream(stream));
-  }
-
-  absl::Status Synchronize(StreamHandle stream) override {
-    CurrentDevice scope(hip_, device_);
-    return hip_.Check(hip_.hipStreamSynchronize(Stream(stream)), "wait for a stream");
-  }
-
-  absl::StatusOr<bool> IsCapturing(StreamHandle stream) override {
-    CurrentDevice scope(hip_, device_);
-    constexpr HipResult kStreamCaptureImplicit = 906;
-    int status = 0;
-    const HipResult error = hip_.hipStreamIsCapturing(Stream(stream), &status);
-    // The null stream while another stream is being captured: using it would spoil the capture.
-    if (error == kStreamCaptureImplicit) return true;
-    if (absl::Status s = hip_.Check(error, "ask whether a stream is being captured"); !s.ok())
-      return s;
-    return status != 0;
-  }
-
-  absl::StatusOr<EventHandle> CreateEvent() override {
-    CurrentDevice scope(hip_, device_);
-    HipEvent event = nullptr;
-    if (absl::Status s = hip_.Check(hip_.hipEventCreateWithFlags(&event, 0), "create an event");
-        !s.ok()) {
-      return s;
-    }
-    return static_cast<EventHandle>(event);
-  }
-
-  void DestroyEvent(EventHandle event) override {
-    CurrentDevice scope(hip_, device_);
-    hip_.hipEventDestroy(static_cast<HipEvent>(event));
-  }
-
-  absl::Status Record(EventHandle event, StreamHandle stream) override {
-    CurrentDevice scope(hip_, device_);
-    return hip_.Check(hip_.hipEventRecord(static_cast<HipEvent>(event), Stream(stream)),
-                      "record an event");
-  }
-
-  absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) override {
-    CurrentDevice scope(hip_, device_);
-    if (absl::Status s =
-            hip_.Check(hip_.hipEventSynchronize(static_cast<HipEvent>(end)), "wait for an event");
-        !s.ok()) {
-      return s;
-    }
-    float milliseconds = 0;
-    if (absl::Status s =
-            hip_.Check(hip_.hipEventElapsedTime(&milliseconds, static_cast<HipEvent>(begin),
-                                                static_cast<HipEvent>(end)),
-                       "read the time between two events");
-        !s.ok()) {
-      return s;
-    }
-    return std::llround(static_cast<double>(milliseconds) * 1e6);
   }
 
   TelemetrySample Telemetry() override { return sensors_.Sample(); }
 
  private:
-  absl::Status Transfer(void* to, const void* from, int64_t bytes, StreamHandle stream) {
-    if (bytes == 0) return absl::OkStatus();
-    CurrentDevice scope(hip_, device_);
-    return hip_.Check(
-        hip_.hipMemcpyAsync(to, from, static_cast<size_t>(bytes), kCopyDefault, Stream(stream)),
-        absl::StrCat("copy ", bytes, " bytes"));
-  }
-
-  const HipRuntime& hip_;
-  const int device_;
-  const DeviceIdentity identity_;
   const AmdgpuSensors sensors_;
 };
 
@@ -289,7 +203,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenHipDevice(int index, const HipRuntim
   identity.driver = absl::StrCat("HIP runtime ", version);
   identity.l2_bytes = l2_bytes;
   identity.shared_bytes_max = shared_bytes_max;
-  return std::make_unique<HipDevice>(hip, index, std::move(identity), std::move(sensors));
+  return std::make_unique<HipDevice>(HipCalls{hip, index}, std::move(identity), std::move(sensors));
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenHipDevice(int index, const DeviceOptions&) {
@@ -299,16 +213,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenHipDevice(int index, const DeviceOpt
 }
 
 DeviceReport ReportHipDevices(const DeviceOptions& options) {
-  DeviceReport report;
-  report.platform = Platform::kHip;
-  for (int index = 0;; ++index) {
-    const absl::StatusOr<std::unique_ptr<Device>> device = OpenHipDevice(index, options);
-    if (!device.ok()) {
-      if (report.devices.empty()) report.reason = std::string(device.status().message());
-      return report;
-    }
-    report.devices.push_back((*device)->identity());
-  }
+  return ReportDevices(Platform::kHip, [&](int index) { return OpenHipDevice(index, options); });
 }
 
 }  // namespace whet
