@@ -6,18 +6,20 @@
     python3 bench/attention/attention_peers.py --platform cuda --library libwhet.so --suite d128,mla,odd --json h200.json
 
 CPU: peers are PyTorch's scaled_dot_product_attention and, where installed, OpenVINO's, with as many threads. Rounds alternate between the
-candidates; the median counts. CUDA: peers are PyTorch's cuDNN and FlashAttention back ends; each candidate runs at its own steady clock
+candidates; the median counts; the processor's own peak (f32 multiply-adds alone, fma_peak.cc) is one of them. CUDA: peers are PyTorch's cuDNN and FlashAttention back ends; each candidate runs at its own steady clock
 (--soak seconds of uninterrupted work first), then is timed with events over at least --time seconds.
 Every output is compared in this run with float64 attention on sampled rows, and a candidate that is wrong fails the bench.
 FLOPs: 2 (Dqk + Dv) x B x Hq x visible pairs.
 """
 
 import argparse
+import ctypes
 import json
 import math
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -94,6 +96,19 @@ def openvino_candidate(q, k, v, p, threads):
     def run():
         out["o"] = request.infer(inputs, share_inputs=True, share_outputs=True)[0]
     return run, lambda: torch.from_numpy(out["o"].copy())
+
+
+def fma_peak(threads):
+    """A function that does f32 multiply-adds alone for some milliseconds, and how many operations that is."""
+    with tempfile.TemporaryDirectory() as directory:
+        library = os.path.join(directory, "fma_peak.so")
+        subprocess.run(["c++", "-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread",
+                        str(pathlib.Path(__file__).with_name("fma_peak.cc")), "-o", library], check=True)
+        peak = ctypes.CDLL(library).FmaPeak
+    peak.restype = ctypes.c_double
+    peak.argtypes = [ctypes.c_int, ctypes.c_int64]
+    rounds = 4_000_000
+    return lambda: peak(threads, rounds), peak(threads, rounds)
 
 
 def time_cpu(candidates, seconds):
@@ -208,7 +223,10 @@ def main():
             if device == "cuda":
                 times = {name: time_cuda(run, args.soak, args.time) for name, (run, _) in usable.items()}
             else:
-                times = time_cpu(usable, args.time)
+                run_peak, peak_flops = fma_peak(args.threads)
+                times = time_cpu(dict(usable, fma_peak=(run_peak, None)), args.time)
+                row["fma_peak_gflops"] = peak_flops / times.pop("fma_peak")
+                row["share_of_peak"] = flops(p) / times["whet"] / row["fma_peak_gflops"]
             event = next((e for e in reversed(whet.events)), {})
             row.update(variant=event.get("variant"), first_call_s=event.get("seconds"), gain=event.get("gain"))
             for name, ns in times.items():
@@ -222,7 +240,8 @@ def main():
             unit = 1000 if device == "cuda" else 1
             print(f'{suite} B{p["b"]} H{p["hq"]}/{p["hkv"]} S{p["sq"]} D{p["d"]}/{p["dv"]}{" causal" if p["causal"] else ""}: '
                   + ", ".join(f'{n} {row[n + "_gflops"] / unit:.0f} (err {row[n + "_error"]:.1e})' for n in times)
-                  + f' {"TFLOP/s" if unit == 1000 else "GFLOP/s"}; whet {row["ratio_to_best_peer"]:.2f}x the best peer; '
+                  + f' {"TFLOP/s" if unit == 1000 else "GFLOP/s"}; whet {row["ratio_to_best_peer"]:.2f}x the best peer, '
+                  + (f'{row["share_of_peak"]:.0%} of the FMA peak ({row["fma_peak_gflops"]:.0f}); ' if "share_of_peak" in row else "")
                   + f'{row["variant"]}, first call {row["first_call_s"] or 0:.1f} s', flush=True)
             del q, k, v, o, candidates, usable
         ratios = [r["ratio_to_best_peer"] for r in rows if r["suite"] == suite]
