@@ -37,6 +37,8 @@ SUITES = {
              for s in (512, 1024, 2048, 4096, 8192, 16384, 32768)],
     "mla": [dict(b=16384 // s if s <= 16384 else 1, hq=16, hkv=16, sq=s, d=192, dv=128, causal=True)
             for s in (512, 1024, 2048, 4096, 8192, 16384, 32768)],
+    "short": [dict(b=16384 // s, hq=32, hkv=32, sq=s, d=128, dv=128, causal=True) for s in (1024, 4096, 16384)]
+    + [dict(b=4, hq=16, hkv=16, sq=4096, d=192, dv=128, causal=True), dict(b=4, hq=51, hkv=51, sq=4096, d=80, dv=80, causal=True)],
     "odd": [dict(b=4, hq=max(1, 4096 // d), hkv=max(1, 4096 // d), sq=4096, d=d, dv=d, causal=True) for d in (80, 96, 112, 160)]
     + [dict(b=16, hq=32, hkv=32, sq=1000, d=128, dv=128, causal=True), dict(b=5, hq=32, hkv=32, sq=3001, d=128, dv=128, causal=True),
        dict(b=4, hq=40, hkv=8, sq=4096, d=128, dv=128, causal=True)],

@@ -4,7 +4,7 @@
 
 `cases.json` is a list of {"name", "problem": {arguments of attention_problem}, "variants": [{parameter: value}]}. Writes OUT_DIR/<digest>.cubin per distinct
 translation unit and OUT_DIR/manifest.json, which bench_variants.py runs on a machine with the GPU."""
-import ctypes, glob, hashlib, json, os, re, sys
+import ctypes, functools, glob, hashlib, itertools, json, os, re, sys
 from concurrent.futures import ProcessPoolExecutor
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../kernel_templates")
@@ -43,11 +43,16 @@ def ternary(words):
             return "((%s) if (%s) else (%s))" % (ternary(words[at + 1:i]), words[at - 1], ternary(words[i + 1:]))
 
 
+@functools.cache
+def translate(text):
+    tokens = re.findall(r'"[^"]*"|\w+|&&|\|\||[=!<>]=|[-+*/%<>!?:(),]', text)
+    return compile(to_python(tokens), text, "eval")
+
+
 def evaluate(expression, names):
     """The template expression language, by way of Python's (its / here is exact integer division of non-negative values)."""
-    tokens = re.findall(r'"[^"]*"|\w+|&&|\|\||[=!<>]=|[-+*/%<>!?:(),]', str(expression))
     functions = {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b), "round_up": lambda a, b: -(-a // b) * b}
-    return eval(to_python(tokens), {"__builtins__": {}}, {**functions, **names})
+    return eval(translate(str(expression)), {"__builtins__": {}}, {**functions, **names})
 
 
 def attention_problem(batch, heads_q, heads_kv, seq_q, seq_kv, dqk, dv, causal=1, lse=0, layout="bhsd"):
@@ -71,6 +76,20 @@ def full_problem(operation, problem):
     for derived in operation.get("derived", []):
         fields[derived["name"]] = int(evaluate(derived["value"], fields))
     return fields
+
+
+def variants_of(problem, kernel_name="sm90", units=132, template="attention_forward"):
+    """All variants of a problem, by cost."""
+    folder = os.path.join(ROOT, template)
+    kernel = json.load(open(os.path.join(folder, kernel_name + ".json")))
+    fields = full_problem(json.load(open(os.path.join(folder, template + ".json"))), problem)
+    names = {**fields, "platform": "cuda", "arch": "sm_90a", "compute_units": units, "shared_bytes_max": 232448, "l2_bytes": 50 << 20}
+    found = []
+    for values in itertools.product(*[p["values"] for p in kernel["parameters"]]):
+        variant = dict(zip((p["name"] for p in kernel["parameters"]), values))
+        if all(evaluate(c["that"], {**names, **variant}) for c in kernel["constraints"]):
+            found.append((evaluate(kernel["cost"], {**names, **variant}), len(found), variant))
+    return [variant for _, _, variant in sorted(found)]
 
 
 def flatten(path, seen):
