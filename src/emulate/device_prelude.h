@@ -171,22 +171,24 @@ WHET_INLINE C whet_mfma(A a, B b, C c) {
   whet_mfma<16, 32, WHET_E4M3_FORMAT, WHET_E4M3_FORMAT>((long long)(a), (long long)(b), WhetF4(c))
 template <int kRows, int kK, class C>
 WHET_INLINE C whet_mfma_scaled(WhetI8 a, WhetI8 b, C c, int format_a, int format_b, int byte_a,
-                               int scale_a, int byte_b, int scale_b) {
+                               int scale_a, int byte_b, int scale_b, bool plain) {
   C d;
   int scales[2] = {scale_a, scale_b};
-  // Literal zeros select the unscaled instruction.
-  const bool plain = __builtin_constant_p(scale_a) && __builtin_constant_p(scale_b) &&
-                     scale_a == 0 && scale_b == 0;
   WhetWaveOp op = {kWhetMfma,
                    {kRows, kK, format_a, format_b, byte_a, byte_b},
                    {&a, &b, &c, &d, plain ? nullptr : scales}};
   whet_wave(&op);
   return d;
 }
-#define __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(a, b, c, ...) \
-  whet_mfma_scaled<32, 64>(WhetI8(a), WhetI8(b), WhetF16(c), __VA_ARGS__)
-#define __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(a, b, c, ...) \
-  whet_mfma_scaled<16, 128>(WhetI8(a), WhetI8(b), WhetF4(c), __VA_ARGS__)
+// Literal zeros select the unscaled instruction.
+#define WHET_NO_SCALES(sa, sb) \
+  (__builtin_constant_p(sa) && __builtin_constant_p(sb) && (sa) == 0 && (sb) == 0)
+#define __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(a, b, c, fa, fb, ba, sa, bb, sb) \
+  whet_mfma_scaled<32, 64>(WhetI8(a), WhetI8(b), WhetF16(c), fa, fb, ba, sa, bb, sb,     \
+                           WHET_NO_SCALES(sa, sb))
+#define __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(a, b, c, fa, fb, ba, sa, bb, sb) \
+  whet_mfma_scaled<16, 128>(WhetI8(a), WhetI8(b), WhetF4(c), fa, fb, ba, sa, bb, sb,      \
+                            WHET_NO_SCALES(sa, sb))
 WHET_INLINE WhetF4 whet_smfmac(WhetI4 a, WhetI8 b, WhetF4 c, int index) {
   WhetF4 d;
   WhetWaveOp op = {kWhetSmfmac, {16, 128, 0, 0}, {&a, &b, &c, &d, &index}};

@@ -1,0 +1,158 @@
+// Probabilities in e4m3 for CDNA's attention kernels: from scores to bytes, with and without an exponential.
+//
+// A score S arrives from the matrix instruction in the units of its route: S = kUnit (x - m) + kTop, where x is the logit in powers of
+// two and m the row's reference. An exponential route takes exp2(S) and rounds it. A byte route makes the e4m3 byte itself: with a
+// mantissa that is linear between powers of two, the byte of 2^t is 8 (t + bias), so it is enough to round S to an integer between 0 and
+// the largest finite byte. kCentre balances the error of that line, which is never below the curve: the sums are taken from the same
+// bytes, so what remains is the ripple of a few percent.
+#pragma once
+#include "common/amd.h"
+
+namespace whet {
+
+typedef int Int4 __attribute__((ext_vector_type(4)));
+typedef int Int8 __attribute__((ext_vector_type(8)));
+typedef short Short2 __attribute__((ext_vector_type(2)));
+typedef unsigned short Ushort2 __attribute__((ext_vector_type(2)));
+
+// How a score becomes a byte.
+constexpr int kExponential = 0;        // v_exp, v_cvt_pk_fp8
+constexpr int kExponentialScaled = 1;  // v_exp, v_cvt_scalef32_pk_fp8 (gfx950)
+constexpr int kByteU8 = 2;             // v_cvt_pk_u8
+constexpr int kByteMaximum = 3;  // no conversion: a 16-bit maximum picks the byte out of the float
+constexpr int kByteNorm = 4;     // v_cvt_pknorm_u16, v_perm
+
+// What v_cvt_pk_u8_f32 does to a fraction is not documented. Nearest is assumed; where hardware truncates, this must be 0.5.
+constexpr float kU8Rounding = 0.0f;
+// The other byte routes take the integer part.
+constexpr float kFloorRounding = 0.5f;
+constexpr float kCentre = -0.344f;  // -0.043 of a power of two
+
+template <int kRoute, bool kFnuz>
+struct Weights {
+  static constexpr bool kBytes = kRoute >= kByteU8;
+  static constexpr int kLift = kFnuz ? 7 : 8;  // the largest weight is 2^kLift: exact in e4m3
+  static constexpr int kBias = kFnuz ? 8 : 7;
+  static constexpr float kLast = kFnuz ? 127.0f : 126.0f;  // the largest finite byte
+  static constexpr float kShift = kRoute == kByteU8 ? kU8Rounding : kFloorRounding;
+  // kByteMaximum reads the integer out of a float between 128 and 256; kByteNorm out of the upper half of a 16-bit fraction.
+  static constexpr float kOffset = kRoute == kByteMaximum ? 128.0f : 0.0f;
+  static constexpr float kStep = kRoute == kByteNorm ? 1.0f / 256.0f : 1.0f;  // of a byte
+  static constexpr float kUnit = kBytes ? 8.0f * kStep : 1.0f;
+  static constexpr float kTop =
+      kBytes ? (kOffset + 8.0f * (kLift + kBias) + kCentre + kShift) * kStep : 1.0f * kLift;
+  // Above this a byte would be NaN.
+  static constexpr float kLimit =
+      kBytes ? (kOffset + kLast + kShift + 0.4f) * kStep : (kFnuz ? 7.9f : 8.8f);
+};
+
+// Keeps a value that is the same in all lanes in a scalar register, and what is computed before it apart from what is computed after: minimum
+// and maximum together would become one instruction that only the vector unit has.
+#if WHET_EMULATOR
+#define WHET_PIN_SCALAR(x) ((void)0)
+#else
+#define WHET_PIN_SCALAR(x) asm("" : "+s"(x))
+#endif
+
+// A word whose contents do not matter.
+WHET_DEVICE unsigned any_word() {
+#if WHET_EMULATOR
+  return 0;
+#else
+  unsigned word;
+  asm("" : "=v"(word));
+  return word;
+#endif
+}
+
+#if !WHET_EMULATOR
+#define WHET_BYTE_OF(word, score, byte)                             \
+  "v_max_i16_sdwa %" #word ", %" #score ", %10 dst_sel:BYTE_" #byte \
+  " dst_unused:UNUSED_PRESERVE src0_sel:WORD_1 src1_sel:WORD_0\n"
+#endif
+
+// Eight scores of a lane as eight bytes of e4m3, in order.
+template <int kRoute, bool kFnuz>
+WHET_DEVICE Uint2 weights_of(const float (&s)[8]) {
+  Uint2 word = {any_word(), any_word()};
+  if constexpr (kRoute == kByteU8) {
+    WHET_UNROLL
+    for (int i = 0; i < 8; ++i)
+      word[i / 4] = __builtin_amdgcn_cvt_pk_u8_f32(s[i], i % 4, word[i / 4]);
+  } else if constexpr (kRoute == kByteMaximum) {
+    // The upper half of a float from 128 to 255 is 0x4300 + its integer part; below, it is smaller.
+#if WHET_EMULATOR
+    word = Uint2{};
+    for (int i = 0; i < 8; ++i) {
+      const short half = static_cast<short>(float_bits(s[i]) >> 16);
+      word[i / 4] |= static_cast<unsigned>((half > 0x4300 ? half : 0x4300) & 255) << (i % 4 * 8);
+    }
+#else
+    unsigned low = word[0], high = word[1];
+    // Alternating, because an instruction must not follow another that wrote part of the same register.
+    asm volatile(WHET_BYTE_OF(0, 2, 0) WHET_BYTE_OF(1, 6, 0) WHET_BYTE_OF(0, 3, 1)
+                     WHET_BYTE_OF(1, 7, 1) WHET_BYTE_OF(0, 4, 2) WHET_BYTE_OF(1, 8, 2)
+                         WHET_BYTE_OF(0, 5, 3) WHET_BYTE_OF(1, 9, 3)
+                 : "+&v"(low), "+&v"(high)
+                 : "v"(s[0]), "v"(s[1]), "v"(s[2]), "v"(s[3]), "v"(s[4]), "v"(s[5]), "v"(s[6]),
+                   "v"(s[7]), "v"(0x4300));
+    word = Uint2{low, high};
+#endif
+  } else if constexpr (kRoute == kByteNorm) {
+    WHET_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const Ushort2 a = __builtin_amdgcn_cvt_pknorm_u16(s[4 * i], s[4 * i + 1]);
+      const Ushort2 b = __builtin_amdgcn_cvt_pknorm_u16(s[4 * i + 2], s[4 * i + 3]);
+      word[i] = __builtin_amdgcn_perm(__builtin_bit_cast(unsigned, b),
+                                      __builtin_bit_cast(unsigned, a), 0x07050301u);
+    }
+  } else {
+    WHET_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float p[4];
+      WHET_UNROLL
+      for (int e = 0; e < 4; ++e) p[e] = exp2_fast(s[4 * i + e]);
+#if WHET_ARCH_gfx950
+      if constexpr (kRoute == kExponentialScaled) {
+        Short2 pair = __builtin_bit_cast(Short2, word[i]);
+        pair = __builtin_amdgcn_cvt_scalef32_pk_fp8_f32(pair, p[0], p[1], 1.0f, false);
+        pair = __builtin_amdgcn_cvt_scalef32_pk_fp8_f32(pair, p[2], p[3], 1.0f, true);
+        word[i] = __builtin_bit_cast(unsigned, pair);
+        continue;
+      }
+#endif
+      int pair = static_cast<int>(word[i]);
+      pair = __builtin_amdgcn_cvt_pk_fp8_f32(p[0], p[1], pair, false);
+      pair = __builtin_amdgcn_cvt_pk_fp8_f32(p[2], p[3], pair, true);
+      word[i] = static_cast<unsigned>(pair);
+    }
+  }
+  return word;
+}
+
+// Inline assembly may have written what the next matrix instruction reads.
+WHET_DEVICE void settle_weights() {
+#if !WHET_EMULATOR
+  asm volatile("s_nop 1");
+#endif
+}
+
+// NaN if either is.
+WHET_DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b : max_float(a, b); }
+
+#if WHET_ARCH_gfx950
+// The largest of five in two instructions, or NaN if one of them is. For its distance to matrix instructions see max5.
+WHET_DEVICE float maximum5(float a, float b, float c, float d, float e) {
+#if WHET_EMULATOR
+  return max_or_nan(max_or_nan(max_or_nan(a, b), max_or_nan(c, d)), e);
+#else
+  float result;
+  asm volatile("v_maximum3_f32 %0, %1, %2, %5\nv_maximum3_f32 %0, %3, %4, %0"
+               : "=&v"(result)
+               : "v"(a), "v"(b), "v"(c), "v"(d), "v"(e));
+  return result;
+#endif
+}
+#endif
+
+}  // namespace whet
