@@ -1,0 +1,90 @@
+#include "src/runtime/winners.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/tune/drift.h"
+#include "src/tune/evidence.h"
+
+namespace whet {
+namespace {
+
+std::string ClassKey(const KeyRecord& key, int data_class) {
+  KeyRecord of_class = key;
+  if (data_class > 0) of_class.Add("data_class", data_class);
+  return of_class.bytes();
+}
+
+std::optional<DataSignature> SignatureIn(const Evidence& evidence) {
+  if (evidence.context.data_signature.empty()) return std::nullopt;
+  absl::StatusOr<DataSignature> read = SignatureFromJson(evidence.context.data_signature);
+  if (!read.ok()) return std::nullopt;
+  return *std::move(read);
+}
+
+}  // namespace
+
+std::optional<StoredWinner> Winners::Find(const KeyRecord& key,
+                                          const std::vector<Variant>& variants,
+                                          const DataSignature* live) const {
+  std::optional<StoredWinner> nearest;
+  for (int c = 0; c < (live == nullptr ? 1 : kMostDataClasses); ++c) {
+    const std::optional<WinnerEntry> entry = store_.FindWinner(ClassKey(key, c));
+    if (!entry.has_value()) break;
+    const auto is_named = [&](const Variant& v) { return v.id() == entry->variant; };
+    const auto it = std::find_if(variants.begin(), variants.end(), is_named);
+    if (it == variants.end()) continue;
+    StoredWinner winner;
+    winner.variant = *it;
+    winner.code_key = entry->code_key;
+    winner.origin = OriginOfLayer(entry->facts.layer);
+    if (const absl::StatusOr<Evidence> evidence = EvidenceFromJson(entry->evidence);
+        evidence.ok()) {
+      winner.gain = evidence->result.gain;
+      winner.signature = SignatureIn(*evidence);
+      for (const VariantEvidence& e : evidence->result.evidence) {
+        if (e.variant == *it) winner.winner_ns = e.median_ns;
+      }
+      for (const Variant& few : BestFew(evidence->result, 4)) {
+        if (std::find(variants.begin(), variants.end(), few) != variants.end()) {
+          winner.few.push_back(few);
+        }
+      }
+    }
+    if (live != nullptr && winner.signature.has_value()) {
+      winner.distance = SignatureDistance(*live, *winner.signature);
+      winner.other_class = winner.distance > kSameClass;
+    }
+    if (!nearest.has_value() || winner.distance < nearest->distance) nearest = std::move(winner);
+  }
+  return nearest;
+}
+
+void Winners::Keep(const KeyRecord& key, WinnerEntry entry,
+                   const std::optional<DataSignature>& signature) const {
+  int place = 0;
+  double farthest = -1;
+  for (int c = 0; signature.has_value() && c < kMostDataClasses; ++c) {
+    const std::optional<WinnerEntry> there = store_.FindWinner(ClassKey(key, c));
+    if (!there.has_value()) {
+      place = c;
+      break;
+    }
+    const absl::StatusOr<Evidence> evidence = EvidenceFromJson(there->evidence);
+    const std::optional<DataSignature> known =
+        evidence.ok() ? SignatureIn(*evidence) : std::nullopt;
+    const double distance = known.has_value() ? SignatureDistance(*signature, *known) : 0;
+    if (distance <= kSameClass) {
+      place = c;
+      break;
+    }
+    if (distance > farthest) {
+      farthest = distance;
+      place = c;
+    }
+  }
+  entry.key = ClassKey(key, place);
+  store_.PutWinner(entry).IgnoreError();
+}
+
+}  // namespace whet
