@@ -118,6 +118,10 @@ absl::StatusOr<std::string> WhyNotAssignment(const KernelSpec& kernel, Platform 
                             ", outside of 1..", kBoxMax);
       }
     }
+    if (map.interleave.has_value()) {
+      const absl::StatusOr<bool> interleave = map.interleave->EvaluateBool(scope);
+      if (!interleave.ok()) return interleave.status();
+    }
   }
   return std::string();
 }

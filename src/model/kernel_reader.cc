@@ -80,7 +80,7 @@ LaunchSpec ReadLaunch(const JsonCursor& cursor) {
 }
 
 TensorMapSpec ReadTensorMap(const KernelTemplate::Data& data, const JsonCursor& cursor) {
-  cursor.AllowKeys({"name", "argument", "box", "swizzle"});
+  cursor.AllowKeys({"name", "argument", "box", "swizzle", "interleave"});
   TensorMapSpec map;
   map.name = cursor.Key("name").Name();
   const JsonCursor argument = cursor.Key("argument");
@@ -99,6 +99,12 @@ TensorMapSpec ReadTensorMap(const KernelTemplate::Data& data, const JsonCursor& 
     cursor.Key("swizzle").Fail("expected 0, 32, 64 or 128");
   }
   map.swizzle_bytes = static_cast<int>(swizzle);
+  if (cursor.Has("interleave")) {
+    map.interleave = cursor.Key("interleave").Formula();
+    if (map.box.size() < 2 || map.box.size() > 4) {
+      cursor.Key("interleave").Fail("only an argument of 2 to 4 dimensions has room for one more");
+    }
+  }
   return map;
 }
 

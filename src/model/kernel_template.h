@@ -51,6 +51,8 @@ struct TensorMap {
   int argument = 0;          // index into the arguments
   std::vector<int64_t> box;  // elements, innermost first
   int swizzle_bytes = 0;     // 0, 32, 64 or 128
+  // The map has one more dimension, of 2, behind the innermost, and takes every fourth row: a box copies rows r, r + 1, r + 4, r + 5, ...
+  bool interleave = false;
 };
 
 struct LaunchGeometry {

@@ -133,8 +133,10 @@ absl::StatusOr<Specialization> KernelTemplate::Specialize(const Problem& problem
     TensorMap map = {.name = spec.name,
                      .argument = spec.argument,
                      .box = {},
-                     .swizzle_bytes = spec.swizzle_bytes};
+                     .swizzle_bytes = spec.swizzle_bytes,
+                     .interleave = false};
     for (const Expression& extent : spec.box) map.box.push_back(*extent.EvaluateInteger(scope));
+    if (spec.interleave.has_value()) map.interleave = *spec.interleave->EvaluateBool(scope);
     unit.tensor_maps.push_back(std::move(map));
   }
   unit.source = absl::StrCat(Prelude(*data_, problem, scope, unit, target), kernel->source);

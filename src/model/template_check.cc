@@ -211,6 +211,9 @@ absl::Status CheckKernel(const Data& data, const KernelSpec& kernel, const Scope
   check.Check("launch.shared_bytes", kernel.launch.shared_bytes);
   for (const TensorMapSpec& map : kernel.tensor_maps) {
     check.Check(absl::StrCat("tensor_maps: ", map.name), map.box);
+    if (map.interleave.has_value()) {
+      check.Check(absl::StrCat("tensor_maps: ", map.name, ".interleave"), *map.interleave);
+    }
   }
   if (kernel.cost.has_value()) check.Check("cost", *kernel.cost);
   return check.status();

@@ -75,6 +75,7 @@ struct TensorMapSpec {
   int argument = 0;
   std::vector<Expression> box;
   int swizzle_bytes = 0;
+  std::optional<Expression> interleave;
 };
 
 struct LaunchSpec {

@@ -78,29 +78,46 @@ absl::Status EncodeCudaTensorMap(const CudaDriver& driver, const TensorMap& desc
   uint64_t dims[kMaxRank] = {};
   uint64_t strides[kMaxRank] = {};
   unsigned box[kMaxRank] = {};
-  unsigned element_strides[kMaxRank] = {};
+  unsigned steps[kMaxRank] = {};
+  unsigned map_rank = 0;
+  const auto add = [&](int64_t extent, uint64_t stride, int64_t box_extent, unsigned step) {
+    // An empty dimension has no map; a kernel that is launched all the same sees one element that it does not read.
+    dims[map_rank] = static_cast<uint64_t>(std::max<int64_t>(1, extent));
+    if (map_rank > 0) strides[map_rank - 1] = stride;
+    box[map_rank] = static_cast<unsigned>(box_extent);
+    steps[map_rank++] = step;
+  };
+  if (description.interleave &&
+      (rank < 2 || rank == kMaxRank || argument.shape[rank - 2] % 2 != 0)) {
+    return refuse(
+        "its rows cannot be interleaved: 2 to 4 dimensions and an even number of rows are needed");
+  }
   for (size_t i = 0; i < rank; ++i) {
     const size_t outermost_first = rank - 1 - i;
-    // An empty dimension has no map; a kernel that is launched all the same sees one element that it does not read.
-    dims[i] = static_cast<uint64_t>(std::max<int64_t>(1, argument.shape[outermost_first]));
-    box[i] = static_cast<unsigned>(description.box[i]);
-    element_strides[i] = 1;
-    if (i == 0) continue;
+    const int64_t extent = argument.shape[outermost_first];
+    if (i == 0) {
+      add(extent, 0, description.box[0], 1);
+      continue;
+    }
     // The stride of a dimension of one element means nothing to us, but must be valid for the driver.
-    const int64_t stride = argument.shape[outermost_first] <= 1
-                               ? 16
-                               : argument.strides[outermost_first] * element_bytes;
+    const int64_t stride = extent <= 1 ? 16 : argument.strides[outermost_first] * element_bytes;
     if (stride <= 0 || stride % 16 != 0) {
       return refuse("dimension ", outermost_first, " has a stride of ", stride,
                     " bytes, no positive multiple of 16");
     }
-    strides[i - 1] = static_cast<uint64_t>(stride);
+    if (i == 1 && description.interleave) {
+      add(2, static_cast<uint64_t>(stride), 2, 1);
+      // The last pair begins one row before the end: nothing behind it may be read.
+      add(extent - 1, static_cast<uint64_t>(stride), description.box[1], 4);
+    } else {
+      add(extent, static_cast<uint64_t>(stride), description.box[i], 1);
+    }
   }
   constexpr int kNoInterleave = 0, kPromoteTo256Bytes = 3, kFillZeros = 0;
-  return driver.Check(driver.cuTensorMapEncodeTiled(
-                          map, *data_type, static_cast<unsigned>(rank), base, dims, strides, box,
-                          element_strides, kNoInterleave, *swizzle, kPromoteTo256Bytes, kFillZeros),
-                      absl::StrCat("encode tensor map ", description.name, " of ", argument.name));
+  return driver.Check(
+      driver.cuTensorMapEncodeTiled(map, *data_type, map_rank, base, dims, strides, box, steps,
+                                    kNoInterleave, *swizzle, kPromoteTo256Bytes, kFillZeros),
+      absl::StrCat("encode tensor map ", description.name, " of ", argument.name));
 }
 
 }  // namespace whet

@@ -192,7 +192,20 @@ TEST_F(CudaDeviceTest, TensorMapsFollowTheArgument) {
   EXPECT_EQ(map[2], 128u);
   EXPECT_EQ(map[3], 1000u);
   EXPECT_EQ(map[4], 32u);
-  EXPECT_EQ(map[7], 64u);
+  constexpr uint64_t kStepOfOne = uint64_t{1} << 32;
+  EXPECT_EQ(map[7], 64u + kStepOfOne);
+
+  TensorMap interleaved = description;
+  interleaved.interleave = true;
+  ASSERT_TRUE((*device)->EncodeTensorMap(interleaved, q, base, map).ok());
+  EXPECT_EQ(map[3], 2u);
+  EXPECT_EQ(map[4], 999u);
+  EXPECT_EQ(map[5], 32u);
+  EXPECT_EQ(map[8], 2u + kStepOfOne);
+  EXPECT_EQ(map[9], 128u + 4 * kStepOfOne);
+  EXPECT_EQ(map[10], 1u + kStepOfOne);
+  Argument odd_rows = q;
+  odd_rows.shape[2] = 999;
 
   struct Case {
     const char* text;
@@ -209,6 +222,7 @@ TEST_F(CudaDeviceTest, TensorMapsFollowTheArgument) {
       {"no positive multiple of 16", odd, description, base},
       {"its last dimension is not contiguous", gaps, description, base},
       {"1 to 5 and equal numbers", q, {"q_map", 0, {64, 128}, 128}, base},
+      {"an even number of rows", odd_rows, interleaved, base},
       {"swizzle of 48 bytes", q, {"q_map", 0, {64, 128, 1, 1}, 48}, base},
   };
   for (const Case& c : cases) {

@@ -208,7 +208,7 @@ CuResult cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
 // The layout is the double's own, but as in the real one the address comes first and touches nothing else.
 CuResult cuTensorMapEncodeTiled(void* map, int data_type, unsigned rank, void* address,
                                 const uint64_t* dims, const uint64_t* strides, const unsigned* box,
-                                const unsigned*, int, int swizzle, int, int) {
+                                const unsigned* steps, int, int swizzle, int, int) {
   ENTER_CONTEXT;
   if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(address) % 16 != 0) return kInvalidValue;
   for (unsigned i = 0; i + 1 < rank; ++i) {
@@ -221,7 +221,7 @@ CuResult cuTensorMapEncodeTiled(void* map, int data_type, unsigned rank, void* a
   for (unsigned i = 0; i < rank; ++i) {
     if (dims[i] == 0 || box[i] == 0 || box[i] > 256) return kInvalidValue;
     words[2 + i] = dims[i];
-    words[7 + i] = box[i];
+    words[7 + i] = box[i] | static_cast<uint64_t>(steps[i]) << 32;
   }
   return 0;
 }

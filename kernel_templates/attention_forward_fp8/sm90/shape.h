@@ -1,0 +1,128 @@
+// What the problem and the variant fix: tile sizes, the map of shared memory, and which key each accumulator belongs to.
+#pragma once
+
+#include "common/sm90.h"
+
+namespace attention {
+
+using whet::Int64;
+using whet::sm90::TensorMap;
+using whet::sm90::Uint32;
+using whet::sm90::Uint64;
+
+constexpr int kWarpgroups = TUNE_WARPGROUPS;
+constexpr int kRows = 64;  // of a warpgroup: the height of one wgmma
+constexpr int kBlockQ = kRows * kWarpgroups;
+constexpr int kBlockKv = TUNE_BLOCK_KV;
+constexpr int kStages = TUNE_STAGES;
+constexpr int kQStages = TUNE_Q_STAGES;
+constexpr bool kDirect = TUNE_DIRECT;
+constexpr bool kKeysInterleaved = TUNE_INTERLEAVE;
+constexpr bool kScaleBlocks = TUNE_SCALE_BLOCKS;
+constexpr bool kPromote = TUNE_PROMOTE;
+constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
+constexpr bool kPingPong = kWarpgroups > 1;
+
+constexpr int kDqk = SHAPE_DQK;
+constexpr int kDv = SHAPE_DV;
+constexpr int kSeqQ = SHAPE_SEQ_Q;
+constexpr int kSeqKv = SHAPE_SEQ_KV;
+constexpr int kHeadsQ = SHAPE_HEADS_Q;
+constexpr int kHeadsKv = SHAPE_HEADS_KV;
+constexpr int kGroup = SHAPE_HEADS_Q / SHAPE_HEADS_KV;
+constexpr int kHeads = SHAPE_BATCH * kHeadsQ;
+constexpr int kQueryBlocks = (kSeqQ + kBlockQ - 1) / kBlockQ;
+constexpr int kWork = kQueryBlocks * kHeads;
+constexpr int kOffset = kSeqKv - kSeqQ;  // key j is visible to row i when j <= i + kOffset
+
+constexpr int kElementBytes = 1;
+constexpr int kPanel = 128;     // elements of a swizzled row
+constexpr int kPanelRow = 128;  // its bytes
+constexpr int kQkPanels = (kDqk + kPanel - 1) / kPanel;
+constexpr int kQkSteps = (kDqk + 31) / 32;
+constexpr int kKvSteps = kBlockKv / 32;
+
+// Eight more rows follow the channels of a tile of V^T. The first is all ones: its column of the output is the sum of the probabilities as
+// the product sees them, rounded.
+constexpr bool kSumColumn = TUNE_SUMS == 0;
+constexpr int kOutputs = kDv + (kSumColumn ? 8 : 0);
+constexpr int kScores = kBlockKv / 2;  // accumulators of a thread
+constexpr int kWords = kBlockKv / 8;   // of a thread's probabilities, 4 bytes each
+
+constexpr int kQPanelBytes = kRows * kPanelRow;
+constexpr int kQBytes = kQkPanels * kQPanelBytes;  // of one warpgroup
+constexpr int kKPanelBytes = kBlockKv * kPanelRow;
+constexpr int kKBytes = kQkPanels * kKPanelBytes;
+// V^T lies in panels of 128 keys and, if that leaves keys, one of 64.
+constexpr int kVPanels = kBlockKv / kPanel;
+constexpr bool kVHalfPanel = kBlockKv % kPanel != 0;
+constexpr int kVPanelBytes = kOutputs * kPanelRow;
+constexpr int kVBytes = kVPanels * kVPanelBytes + (kVHalfPanel ? kVPanelBytes / 2 : 0);
+
+constexpr int kQAt = 0;
+constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;
+constexpr int kVAt = kKAt + kStages * kKBytes;
+constexpr int kVStride = (kVBytes + 1023) / 1024 * 1024;
+constexpr int kOnesAt = kVAt + kStages * kVStride;
+constexpr int kBarriersAt = kOnesAt + (TUNE_SUMS == 1 ? 1024 : 0);
+constexpr int kMails = 4;
+constexpr int kMailBytes = 16;
+constexpr int kFullQ = 0;  // one per stage and warpgroup
+constexpr int kEmptyQ = kFullQ + kQStages * kWarpgroups;
+constexpr int kFullK = kEmptyQ + kQStages * kWarpgroups;
+constexpr int kEmptyK = kFullK + kStages;
+constexpr int kFullV = kEmptyK + kStages;
+constexpr int kEmptyV = kFullV + kStages;
+constexpr int kFullMail = kEmptyV + kStages;
+constexpr int kEmptyMail = kFullMail + kMails;
+constexpr int kBarriers = kEmptyMail + kMails;
+constexpr int kMailAt = kBarriersAt + 8 * kBarriers;
+
+constexpr int kThreads = (kWarpgroups + 1) * 128;
+// Registers move only within what the block has at its start: 168 per thread with 384 threads, 128 with 512.
+constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 240;
+constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 24;
+static_assert(kConsumerRegisters * kWarpgroups + kProducerRegisters <=
+                  65536 / kThreads / 8 * 8 * (kWarpgroups + 1),
+              "a warpgroup would wait for registers forever");
+
+// Where accumulator `index` of a thread, row `index` / 2 % 2 of its two, finds its key in the tile: this plus kKeysPerLane * (lane % 4).
+//
+// A lane has columns 2 t and 2 t + 1 of every 8 scores (t = lane % 4), and must hand 4 t ... 4 t + 3 of every 16 keys to the next product.
+// Interleaved, the rows of K are laid so that those are what it has: 64-byte halves of columns hold keys 4 i, 4 i + 1 and 4 i + 2, 4 i + 3.
+constexpr int kKeysPerLane = kKeysInterleaved ? 4 : 2;
+WHET_DEVICE constexpr int key_of(int index) {
+  return kKeysInterleaved
+             ? 16 * (index / 4 % (kBlockKv / 16)) + 2 * (index / 4 / (kBlockKv / 16)) + index % 2
+             : 8 * (index / 4) + index % 2;
+}
+// The accumulator of byte `byte` of word `word` of the probabilities, in the order that the left operand of a product has.
+WHET_DEVICE constexpr int score_of(int word, int byte) {
+  return kKeysInterleaved ? 4 * (word / 2) + 2 * (word % 2) + byte % 2 + byte / 2 * (kBlockKv / 4)
+                          : 8 * (word / 2) + 2 * (word % 2) + byte % 2 + byte / 2 * 4;
+}
+
+// Scales of K that a tile has, one for every 64 keys unless the whole head has one.
+constexpr int kQScaleRows = SHAPE_Q_SCALE_ROWS == 0 ? kSeqQ : SHAPE_Q_SCALE_ROWS;
+constexpr int kKScaleRows = SHAPE_K_SCALE_ROWS == 0 ? kSeqKv : SHAPE_K_SCALE_ROWS;
+constexpr int kKScales = SHAPE_K_SCALE_ROWS == 0 ? 1 : kBlockKv / 64;
+WHET_DEVICE constexpr int scale_of(int index) {
+  return SHAPE_K_SCALE_ROWS == 0 ? 0 : key_of(index) / 64;
+}
+
+static_assert(SHAPE_DTYPE == WHET_E4M3, "this kernel is for OCP e4m3");
+static_assert(LAUNCH_BLOCK_X == kThreads,
+              "block must be 128 threads per warpgroup, one of them the producer's");
+static_assert(kWarpgroups >= 2 && kWarpgroups <= 3,
+              "registers are set for 2 or 3 consumer warpgroups");
+static_assert(kBlockKv % 64 == 0 && kBlockKv <= 256, "block_kv must be a multiple of 64 up to 256");
+static_assert(kDqk % 16 == 0 && kDv % 16 == 0 && kOutputs <= 256,
+              "head dimensions must be multiples of 16");
+static_assert(kSeqKv % 2 == 0 || !kKeysInterleaved, "keys are interleaved in pairs");
+static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
+static_assert(1024 + kMailAt + kMailBytes * kMails <= LAUNCH_SHARED_BYTES,
+              "shared_bytes of the kernel file is too small");
+
+}  // namespace attention
+
+#include "attention_forward/sm90/work.h"

@@ -1,0 +1,270 @@
+// The running softmax of a warpgroup's rows over score tiles in registers, and the two ways from a score to an e4m3 probability.
+//
+// Scores become levels, level = slope * score + bias, so that the largest probability of a row so far has level kTop and becomes 2^8: a power
+// of two, which e4m3 holds exactly, with room above for what comes before the next look at the maximum.
+//   exponential  a level is a binary logarithm: p = 2^level, rounded to e4m3
+//   direct       a level is the byte itself: e4m3's bits are 8 (log2 p + 7) with the mantissa taken as linear, so rounding the level to an
+//                integer of 0...255 is all. kCentre moves the error of the linear mantissa (0 to +6 %) to both sides of zero.
+#pragma once
+
+#include "attention_forward_fp8/sm90/shape.h"
+
+namespace attention {
+
+constexpr int kLift = 8;                        // log2 of the largest probability
+constexpr float kCentre = -0.043f;              // in binary digits
+constexpr float kStep = kDirect ? 8.0f : 1.0f;  // levels to a factor of two
+constexpr float kTop = kDirect ? 8.0f * (kLift + 7 + kCentre) : static_cast<float>(kLift);
+// How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8).
+constexpr float kRoom = (TUNE_LAZY ? 0.75f : 0.03f) * kStep;
+// With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's maximum
+// it may go at all.
+constexpr float kWindow = 6.0f * kStep;
+constexpr float kDepth = 60.0f * kStep;
+
+// What a thread knows of its two rows: lane / 4 and lane / 4 + 8 of the 16 rows of its warp.
+struct Softmax {
+  float bias[2];
+  float total[2];    // this lane's share of the sum of the probabilities
+  float shrink[2];   // what output and total must be multiplied by before the next P V
+  float pending[2];  // with promote: the same, when the next P V is added
+  float depth[2];    // levels that the reference lies below the row's maximum
+  bool blank[2];     // no key was visible so far
+  bool any_blank;    // of the warp
+  bool shrinks;
+};
+
+WHET_DEVICE float max_nan(float a, float b) {
+  float top;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(top) : "f"(a), "f"(b));
+  return top;
+}
+WHET_DEVICE float quad_max(float x) {
+  x = max_nan(x, whet::shuffle_xor<1>(x));
+  return max_nan(x, whet::shuffle_xor<2>(x));
+}
+WHET_DEVICE int quad_max(int x) {
+  x = max(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return max(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+WHET_DEVICE void clear(Softmax& state) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    state.bias[r] = 0.0f;
+    state.shrink[r] = 1.0f;
+    state.depth[r] = 0.0f;
+    state.blank[r] = true;
+  }
+  state.any_blank = true;
+}
+
+// A NaN stays one.
+WHET_DEVICE float row_top(const float (&s)[kScores], int r) {
+  float part[2] = {s[2 * r], s[2 * r + 1]};
+#pragma unroll
+  for (int i = 4; i < kScores; i += 4)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) part[c] = max_nan(part[c], s[i + 2 * r + c]);
+  return quad_max(max_nan(part[0], part[1]));
+}
+
+// The reference of rows that have seen no key before.
+WHET_DEVICE void find_reference(const float (&s)[kScores], Softmax& state,
+                                const float (&slope)[kKScales]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float part[2] = {whet::negative_infinity(), whet::negative_infinity()};
+#pragma unroll
+    for (int i = 0; i < kScores; i += 4)
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        part[c] = max_nan(part[c], s[i + 2 * r + c] * slope[scale_of(i + 2 * r + c)]);
+    const float top = quad_max(max_nan(part[0], part[1]));
+    if (state.blank[r] && top != whet::negative_infinity()) {
+      state.bias[r] = kTop - top;
+      state.blank[r] = false;
+    }
+  }
+  state.any_blank = __any_sync(0xffffffffu, state.blank[0] || state.blank[1]);
+}
+
+// Turns scores into levels in place and moves the reference where they leave the range. `slope` is not zero. Returns the bits of this
+// thread's highest level, as soon as all are there.
+WHET_DEVICE int levels(float (&s)[kScores], Softmax& state, const float (&slope)[kKScales]) {
+  if (state.any_blank) find_reference(s, state, slope);
+#pragma unroll
+  for (int i = 0; i < kScores; ++i)
+    s[i] = __fmaf_rn(s[i], slope[scale_of(i)], state.bias[i / 2 % 2]);
+
+  // As integers, floats are in order from zero up, and every NaN is above them: what is below zero does not matter here.
+  int top[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    int part[2] = {__float_as_int(s[2 * r]), __float_as_int(s[2 * r + 1])};
+#pragma unroll
+    for (int i = 4; i < kScores; i += 8)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int low = __float_as_int(s[i + 2 * r + c]);
+        part[c] = i + 4 < kScores ? __vimax3_s32(part[c], low, __float_as_int(s[i + 4 + 2 * r + c]))
+                                  : max(part[c], low);
+      }
+    top[r] = max(part[0], part[1]);
+  }
+  const int highest = max(top[0], top[1]);
+  const int limit = __float_as_int(kTop + kRoom);
+  bool moves = highest > limit;
+  if constexpr (kScaleBlocks) {
+    top[0] = quad_max(top[0]);
+    top[1] = quad_max(top[1]);
+    const int floor = __float_as_int(kTop - kWindow);
+    moves = max(top[0], top[1]) > limit || min(top[0], top[1]) < floor;
+  }
+  state.shrinks = __any_sync(0xffffffffu, moves);
+  if (state.shrinks) {
+    float move[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = quad_max(top[r]);
+      move[r] = row > limit ? kTop - __int_as_float(row) : 0.0f;
+      if constexpr (kScaleBlocks) {
+        const float exact = row_top(s, r);
+        if (exact < kTop - kWindow && exact != whet::negative_infinity())
+          move[r] = fminf(kTop - exact, kDepth - state.depth[r]);
+        state.depth[r] = fmaxf(0.0f, state.depth[r] + move[r]);
+      }
+      state.bias[r] += move[r];
+      state.shrink[r] = whet::exp2_fast(move[r] * (1.0f / kStep));
+    }
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) s[i] += move[i / 2 % 2];
+  }
+  return highest;
+}
+
+// Turns levels into probabilities in place, where that is not the packing itself.
+WHET_DEVICE void exponentials(float (&s)[kScores], Softmax& state) {
+  if constexpr (!kDirect) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) s[i] = whet::exp2_fast(s[i]);
+  }
+  if constexpr (TUNE_SUMS == 2) {
+    float part[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) part[i / 2 % 2][i % 2] += s[i];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (state.shrinks) state.total[r] *= state.shrink[r];
+      state.total[r] += part[r][0] + part[r][1];
+    }
+  }
+}
+
+WHET_DEVICE Uint32 pack_word(float a, float b, float c, float d) {
+  Uint32 word;
+  if constexpr (kDirect) {
+    // Two instructions in all: conversion, saturation and merging are one. A NaN would become 0; its row's reference is NaN by now.
+    int x[4];
+    const float y[4] = {a, b, c, d};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm("cvt.rni.s32.f32 %0, %1;" : "=r"(x[i]) : "f"(y[i]));
+    Uint32 high;
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(x[3]), "r"(x[2]));
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(x[1]), "r"(x[0]), "r"(high));
+  } else {
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+        "mov.b32 %0, {low, high};\n"
+        "}"
+        : "=r"(word)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+  }
+  return word;
+}
+
+// Probabilities as the left operand of the next product.
+WHET_DEVICE void pack(Uint32 (&p)[kWords], const float (&s)[kScores], int lane) {
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+    p[w] = pack_word(s[score_of(w, 0)], s[score_of(w, 1)], s[score_of(w, 2)], s[score_of(w, 3)]);
+    if constexpr (!kKeysInterleaved) {
+      // A lane has keys 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of 16 and wants 4 t ... 4 t + 3.
+      const int from = (lane & ~3) | ((2 * lane) & 3);
+      const Uint32 low = __shfl_sync(0xffffffffu, p[w], from);
+      const Uint32 high = __shfl_sync(0xffffffffu, p[w], from + 1);
+      p[w] = __byte_perm(low, high, (lane & 2) != 0 ? 0x7632 : 0x5410);
+    }
+  }
+}
+
+// ptxas moves a wait for products up past arithmetic that does not need it, here past what is to run meanwhile. A store that depends on that
+// stops it; no float has these bits, so it is never done.
+WHET_DEVICE void settle(Uint32 bits, Uint32 scratch) {
+  asm volatile(
+      "{\n"
+      ".reg .pred never;\n"
+      "setp.eq.u32 never, %0, 0x7f800001;\n"
+      "@never st.volatile.shared.u32 [%1], %0;\n"
+      "}" ::"r"(bits),
+      "r"(scratch)
+      : "memory");
+}
+
+// -inf times the slope's sign where the key is not visible: past the end, or later than the row allows.
+WHET_DEVICE void mask(float (&s)[kScores], int key0, int row, float hidden, int lane) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    int last = kSeqKv - 1;
+    if (SHAPE_CAUSAL) last = min(last, row + 8 * r + kOffset);
+    const int limit = last - key0 - kKeysPerLane * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; i += 4)
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        if (key_of(i + c) > limit) s[i + 2 * r + c] = hidden;
+  }
+}
+
+// After a P V. Its row sums go to the total, each product's by itself: the tensor cores cut the tail of long sums. With `promote` the
+// output of each product goes to `whole` in the same way; without, `whole` is not used.
+WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&sums)[4],
+                         float (&whole)[kPromote ? kDv / 2 : 1], Softmax& state) {
+  if constexpr (kPromote) {
+#pragma unroll
+    for (int i = 0; i < kDv / 2; ++i)
+      whole[i] = __fmaf_rn(whole[i], state.pending[i / 2 % 2], o[i]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) state.total[r] *= state.pending[r];
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if constexpr (kSumColumn) {
+      state.total[r] += o[kDv / 2 + 2 * r];
+      // Not set to zero: the products' registers must stay where they are, or ptxas serialises them.
+      if constexpr (!kPromote) o[kDv / 2 + 2 * r] *= 0.0f;
+    } else if constexpr (TUNE_SUMS == 1) {
+      state.total[r] += sums[2 * r];
+    }
+  }
+}
+
+// Before the next P V: what is there refers to another maximum.
+WHET_DEVICE void rescale(float (&o)[kOutputs / 2], Softmax& state) {
+  if constexpr (kPromote) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) state.pending[r] = state.shrinks ? state.shrink[r] : 1.0f;
+  } else {
+    if (!state.shrinks) return;
+#pragma unroll
+    for (int i = 0; i < kDv / 2; ++i) o[i] *= state.shrink[(i / 2) % 2];
+    if constexpr (TUNE_SUMS != 2) {
+      state.total[0] *= state.shrink[0];
+      state.total[1] *= state.shrink[1];
+    }
+  }
+}
+
+}  // namespace attention
