@@ -5,7 +5,8 @@
 // two tiles of 32 keys, slot by slot: the products of tile t+1's scores and then of tile t's output, between them the exponentials of
 // tile t and the maxima of tile t+1. Fragments are read kLead slots ahead; one fragment of 16 bytes feeds two products.
 //
-// K and V come through registers, loaded a step before they are written to LDS: K by rows, padded by 16 bytes; V transposed, four keys
+// K and V come through registers, loaded a step before they are written to LDS, V's loads before K's and without branches, so that the
+// waits are by count and K's loads stay in flight while V is written: K by rows, padded by 16 bytes; V transposed, four keys
 // of one column side by side, in the order 0-3, 8-11, 4-7, 12-15 of each 16 keys, so that a lane half's 16 bytes are its keys of two
 // products (4 h + 0..3 of each 8). LDS holds kStages tiles of each, and one barrier per step is enough.
 #include "common/amd.h"
@@ -83,17 +84,20 @@ WHET_DEVICE int value_at(int column, int group, int half) {
   return (column ^ (column >> 3 & 1)) * 64 + 16 * ((2 * group + half) ^ (column >> 1 & 3));
 }
 
+// Beyond every buffer: the load gives zeros.
+constexpr unsigned kNowhere = 0x80000000u;
+
 // One thread's share of a tile on its way from global memory to LDS.
 struct Loader {
-  const char* k;
-  const char* v;
+  whet::Rest k;
+  whet::Rest v;
   WHET_LDS(char) * lds;
   int wave;
-  int tiles;  // those behind are not loaded
-  int key_row[kKeyLoads];
-  int key_chunk[kKeyLoads];
-  int value_row;     // the first of four keys
-  int value_column;  // the first of two columns
+  int key_to[kKeyLoads];           // in a stage of LDS
+  unsigned key_offset[kKeyLoads];  // in a tile's rows
+  int value_row;                   // the first of four keys
+  int value_column;                // the first of two columns
+  unsigned value_offset;
   Uint4 keys[kKeyLoads] = {};
   unsigned values[4] = {};
 
@@ -101,7 +105,7 @@ struct Loader {
     return (i + 1) * kThreads <= kKeyChunks || wave * 64 + i * kThreads < kKeyChunks;
   }
   __device__ __attribute__((always_inline)) bool has_values() const {
-    return wave < 4 * kValueBlocks;
+    return 4 * kValueBlocks >= kWaves || wave < 4 * kValueBlocks;
   }
 
   __device__ __attribute__((always_inline)) void start(int wave_index, int lane) {
@@ -109,65 +113,46 @@ struct Loader {
     const int thread = wave * 64 + lane;
     WHET_UNROLL
     for (int i = 0; i < kKeyLoads; ++i) {
-      key_row[i] = (thread + i * kThreads) / (2 * kDepth);
-      key_chunk[i] = (thread + i * kThreads) % (2 * kDepth);
+      const int row = (thread + i * kThreads) / (2 * kDepth);
+      const int chunk = (thread + i * kThreads) % (2 * kDepth);
+      key_to[i] = row * kKeyPitch + chunk * 16;
+      key_offset[i] =
+          has_keys(i) && chunk * 8 < kDqk
+              ? static_cast<unsigned>(row) * static_cast<unsigned>(SHAPE_K_STRIDE_S * 2) +
+                    static_cast<unsigned>(chunk) * 16u
+              : kNowhere;
     }
     // A wave takes two groups of four keys that lie in the two halves of the same 16 bytes.
     const int quad = wave % 4;
     value_row = 4 * (quad % 2 + quad / 2 * 4 + lane / 32 * 2);
     value_column = wave / 4 * 64 + lane % 32 * 2;
+    value_offset = value_column < kDv ? static_cast<unsigned>(value_row) *
+                                                static_cast<unsigned>(SHAPE_V_STRIDE_S * 2) +
+                                            static_cast<unsigned>(value_column) * 2u
+                                      : kNowhere;
   }
 
-  // Rows past the last key repeat it: their scores are hidden, and hidden keys weigh nothing.
-  static __device__ __attribute__((always_inline)) Int64 row_of(Int64 row) {
-    return row < kSeqKv ? row : kSeqKv - 1;
-  }
-
-  __device__ __attribute__((always_inline)) void load_keys(int tile) {
-    if (tile >= tiles) return;
-    const int key0 = tile * kKeys;
-    const bool whole = key0 + kKeys <= static_cast<int>(kSeqKv);
+  // The next tile of K or V: the calls go from tile to tile. Behind the last key lie zeros.
+  __device__ __attribute__((always_inline)) void load_keys() {
+    const whet::Buffer rows = k.buffer();
     WHET_UNROLL
-    for (int i = 0; i < kKeyLoads; ++i) {
-      if (!has_keys(i)) continue;
-      const char* const base = k + static_cast<Int64>(key0) * (SHAPE_K_STRIDE_S * 2ll);
-      const unsigned near =
-          static_cast<unsigned>(key_row[i]) * static_cast<unsigned>(SHAPE_K_STRIDE_S * 2) +
-          static_cast<unsigned>(key_chunk[i]) * 16u;
-      const char* const at =
-          whole ? base + near
-                : k + row_of(key0 + key_row[i]) * (SHAPE_K_STRIDE_S * 2ll) + key_chunk[i] * 16;
-      if (kDqk % 16 == 0 || key_chunk[i] * 8 < kDqk) {
-        keys[i] = *reinterpret_cast<const Uint4*>(at);
-      } else {
-        keys[i] = Uint4{};
-      }
-    }
+    for (int i = 0; i < kKeyLoads; ++i) keys[i] = whet::load_16(rows, key_offset[i]);
+    k.advance(kKeys * SHAPE_K_STRIDE_S * 2ll);
   }
-  __device__ __attribute__((always_inline)) void load_values(int tile) {
-    if (tile >= tiles || !has_values()) return;
-    const int key0 = tile * kKeys;
-    const bool whole = key0 + kKeys <= static_cast<int>(kSeqKv);
-    // Columns past the last repeat the last two: nobody stores them.
-    const int column = kDv % 64 == 0 || value_column < kDv ? value_column : kDv - 2;
+  __device__ __attribute__((always_inline)) void load_values() {
+    const whet::Buffer rows = v.buffer();
     WHET_UNROLL
     for (int r = 0; r < 4; ++r) {
-      const char* const base = v + static_cast<Int64>(key0 + r) * (SHAPE_V_STRIDE_S * 2ll);
-      const unsigned near =
-          static_cast<unsigned>(value_row) * static_cast<unsigned>(SHAPE_V_STRIDE_S * 2) +
-          static_cast<unsigned>(column) * 2u;
-      const char* const at =
-          whole ? base + near
-                : v + row_of(key0 + value_row + r) * (SHAPE_V_STRIDE_S * 2ll) + column * 2;
-      values[r] = *reinterpret_cast<const unsigned*>(at);
+      values[r] =
+          whet::load_4(rows, value_offset + static_cast<unsigned>(r) *
+                                                static_cast<unsigned>(SHAPE_V_STRIDE_S * 2));
     }
+    v.advance(kKeys * SHAPE_V_STRIDE_S * 2ll);
   }
   __device__ __attribute__((always_inline)) void store_keys(int stage) const {
     WHET_UNROLL
     for (int i = 0; i < kKeyLoads; ++i) {
-      if (has_keys(i))
-        *(WHET_LDS(Uint4)*)(lds + stage * kKeyBytes + key_row[i] * kKeyPitch + key_chunk[i] * 16) =
-            keys[i];
+      if (has_keys(i)) *(WHET_LDS(Uint4)*)(lds + stage * kKeyBytes + key_to[i]) = keys[i];
     }
   }
   __device__ __attribute__((always_inline)) void store_values(int stage) const {
@@ -231,10 +216,11 @@ WHET_DEVICE void max_four(Rows& w, const Float16& s, int four) {
 
 // Moves the reference of rows whose maximum has outgrown it, and everything that is relative to it.
 WHET_DEVICE void move_references(Rows& w, const Problem& p) {
-  const float top = whet::max_float(w.top, whet::other_half(w.top)) * p.scale;
-  const unsigned long long moving = whet::ballot(top > w.bound);
+  // Either half of a row can tell that it must move; only then do they tell each other by how much.
+  const unsigned long long moving = whet::ballot(w.top * p.scale > w.bound);
   float shrink = 0.0f;
   if (__builtin_expect(moving != 0, 0)) {
+    const float top = whet::max_float(w.top, whet::other_half(w.top)) * p.scale;
     const bool first = w.bound == whet::negative_infinity();
     const float grown = first ? top : whet::max_float(w.reference, top);
     const bool none = grown == whet::negative_infinity();
@@ -414,12 +400,15 @@ extern "C" __global__ void
 
   if (tiles > 0) {
     Loader loader;
-    loader.k =
-        reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H);
-    loader.v =
-        reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H);
+    // What lies behind the last tile is not needed.
+    const Int64 rows = tiles * kKeys < kSeqKv ? tiles * kKeys : kSeqKv;
+    loader.k = {
+        reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H),
+        ((rows - 1) * SHAPE_K_STRIDE_S + kDqk) * 2};
+    loader.v = {
+        reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H),
+        ((rows - 1) * SHAPE_V_STRIDE_S + kDv) * 2};
     loader.lds = lds;
-    loader.tiles = tiles;
     loader.start(wave, lane);
 
     const unsigned sign = negative ? 0x80008000u : 0u;
@@ -435,16 +424,16 @@ extern "C" __global__ void
       w.query[d] = four ^ sign;
     }
 
-    // A step t writes V(t+2) and K(t+3), so before step 0 these are due.
+    // A step t writes V(t+2) and K(t+3) and loads V(t+3) and K(t+4), so before step 0 these are due.
     WHET_UNROLL
     for (int t = 0; t < 3; ++t) {
-      loader.load_keys(t);
-      if (t < 2) loader.load_values(t);
+      loader.load_keys();
+      if (t < 2) loader.load_values();
       loader.store_keys(t);
       if (t < 2) loader.store_values(t);
     }
-    loader.load_values(2);
-    loader.load_keys(3);
+    loader.load_values();
+    loader.load_keys();
 
     Places at;
     at.keys = lds + lane % 32 * kKeyPitch + 16 * problem.half;
@@ -472,16 +461,20 @@ extern "C" __global__ void
     int key_stage = 1, value_stage = 0;
     int tile = 0;
     // What happens once in a step, between two slots.
-    const auto exchange = [&](int t, int key_stage_free, int value_stage_free)
+    const auto exchange = [&](int key_stage_free, int value_stage_free)
         __attribute__((always_inline)) {
-      // What this wave wrote a step ago is in LDS, and after the barrier what every wave wrote. Nobody reads K(t) and V(t-1) any more.
+      // In step t: what this wave wrote a step ago is in LDS, and after the barrier what every wave wrote. Nobody reads K(t) and V(t-1)
+      // any more.
       whet::wait_lds();
       whet::meet();
       whet::schedule_fence();
       loader.store_values(value_stage_free);
+      whet::schedule_fence();
+      loader.load_values();
+      whet::schedule_fence();
       loader.store_keys(key_stage_free);
-      loader.load_values(t + 3);
-      loader.load_keys(t + 4);
+      whet::schedule_fence();
+      loader.load_keys();
       whet::schedule_fence();
     };
     const auto advance = [&](auto has_next, auto mask_next, const Float16& now, Float16& next)
@@ -489,7 +482,7 @@ extern "C" __global__ void
       const int key_after = next_stage(key_stage);
       const int value_after = next_stage(value_stage);
       const auto middle = [&]() __attribute__((always_inline)) {
-        exchange(tile, next_stage(key_after), next_stage(value_after));
+        exchange(next_stage(key_after), next_stage(value_after));
       };
       step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(
           w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
@@ -515,7 +508,7 @@ extern "C" __global__ void
     for (; tile + 1 < tiles; ++tile) {
       const int key_after = next_stage(key_stage);
       const int value_after = next_stage(value_stage);
-      exchange(tile, next_stage(key_after), next_stage(value_after));
+      exchange(next_stage(key_after), next_stage(value_after));
       key_stage = key_after;
       value_stage = value_after;
     }

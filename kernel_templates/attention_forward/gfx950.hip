@@ -239,10 +239,11 @@ WHET_DEVICE void max_four(Rows& w, const Scores& s, int four) {
 
 // Moves the reference of rows whose maximum has outgrown it, and everything that is relative to it.
 WHET_DEVICE void move_references(Rows& w, const Problem& p) {
-  const float top = max_over_halves(w.top) * p.scale;
-  const unsigned long long moving = whet::ballot(top > w.bound);
+  // Either half of a row can tell that it must move; only then do they tell each other by how much.
+  const unsigned long long moving = whet::ballot(w.top * p.scale > w.bound);
   float shrink = 0.0f;
   if (__builtin_expect(moving != 0, 0)) {
+    const float top = max_over_halves(w.top) * p.scale;
     const bool first = w.bound == whet::negative_infinity();
     const float grown = first ? top : whet::max_float(w.reference, top);
     const bool none = grown == whet::negative_infinity();

@@ -93,7 +93,6 @@ WHET_DEVICE void scale_if(Float16& x, float factor, unsigned long long mask) {
 #if WHET_EMULATOR
   if (mask != 0) x *= factor;
 #else
-  WHET_PIN(x);
   Float2 part[8];
   WHET_UNROLL
   for (int i = 0; i < 8; ++i) part[i] = Float2{x[2 * i], x[2 * i + 1]};
@@ -155,6 +154,46 @@ WHET_DEVICE Buffer make_buffer(const void* base, unsigned bytes) {
 #endif
 }
 
+// What is left of a matrix, from the row that `at` points to, for kernels that go through it tile by tile: advancing costs less than
+// computing a tile's place anew.
+struct Rest {
+  const char* at;
+  Int64 bytes;  // to the last element's end; not positive behind it
+
+  __device__ __attribute__((always_inline)) Buffer buffer() const {
+    constexpr Int64 kMost = 0x7fffffff;
+    return make_buffer(at, static_cast<unsigned>(bytes < 0 ? 0 : bytes > kMost ? kMost : bytes));
+  }
+  __device__ __attribute__((always_inline)) void advance(Int64 tile_bytes) {
+    at += tile_bytes;
+    bytes -= tile_bytes;
+  }
+};
+
+// 16 or 4 bytes at `offset`, each lane's own, into registers; zeros where they lie beyond the buffer. The compiler waits for them, and
+// counts. The builtins of the same name are younger than the compilers that must be served.
+#if WHET_EMULATOR
+WHET_DEVICE Uint4 load_16(const Buffer& from, unsigned offset) {
+  return __builtin_amdgcn_raw_buffer_load_b128(from.words, offset, 0, 0);
+}
+WHET_DEVICE unsigned load_4(const Buffer& from, unsigned offset) {
+  return __builtin_amdgcn_raw_buffer_load_b32(from.words, offset, 0, 0);
+}
+#else
+extern "C" __device__ Uint4
+whet_raw_buffer_load_16(Uint4 words, unsigned offset, unsigned wave_offset,
+                        unsigned policy) __asm("llvm.amdgcn.raw.buffer.load.v4i32");
+extern "C" __device__ unsigned whet_raw_buffer_load_4(
+    Uint4 words, unsigned offset, unsigned wave_offset,
+    unsigned policy) __asm("llvm.amdgcn.raw.buffer.load.i32");
+WHET_DEVICE Uint4 load_16(const Buffer& from, unsigned offset) {
+  return whet_raw_buffer_load_16(from.words, offset, 0, 0);
+}
+WHET_DEVICE unsigned load_4(const Buffer& from, unsigned offset) {
+  return whet_raw_buffer_load_4(from.words, offset, 0, 0);
+}
+#endif
+
 // Starts a load of 16 bytes per lane from `offset`, each lane's own, to LDS, where lane l's bytes lie 16 l behind `to`. It is complete
 // once wait_memory has covered it. Written as such because compilers wait for every such load of their own before the next read of LDS,
 // which may be meant for quite another place. M0 is not named as overwritten, since compilers reserve it and warn; nothing else here uses it.
@@ -169,13 +208,16 @@ WHET_DEVICE void load_to_lds_16(const Buffer& from, unsigned offset, WHET_LDS(ch
 #endif
 }
 
-// Waits for the block's other waves; says nothing about memory. Accesses to memory keep their side of it in the program.
+// Waits for the block's other waves; says nothing about memory. Accesses to memory keep their side of it in the program. Written as such
+// for compilers that put a wait for everything in flight before their own (hipRTC 5.2 does).
 WHET_DEVICE void meet() {
-#if !WHET_EMULATOR
-  asm volatile("" : : : "memory");
-#endif
+#if WHET_EMULATOR
   __builtin_amdgcn_s_barrier();
-#if !WHET_EMULATOR
+#elif __clang_major__ < 16
+  asm volatile("s_barrier" : : : "memory");
+#else
+  asm volatile("" : : : "memory");
+  __builtin_amdgcn_s_barrier();
   asm volatile("" : : : "memory");
 #endif
 }

@@ -1,0 +1,75 @@
+#include "bench/amd/evidence.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace whet::amd {
+namespace {
+
+IssueResult Simulate(const std::vector<Instruction>& loop, int waves,
+                     const IssueConstants& constants) {
+  const absl::StatusOr<std::vector<WaveStep>> steps = WaveSteps(loop, constants);
+  if (!steps.ok() || steps->empty()) return {};
+  return SimulateIssue(std::vector<std::vector<WaveStep>>(static_cast<size_t>(waves), *steps),
+                       constants);
+}
+
+}  // namespace
+
+double MatrixFlops(const LoopCounts& loop) {
+  double flops = 0;
+  for (const auto& [operation, number] : loop.matrix) {
+    if (!absl::StartsWith(operation, "v_mfma")) continue;
+    // v_mfma_f32_32x32x16_bf16, v_mfma_f32_32x32x8bf16_1k
+    const size_t shape = operation.find('_', 7);
+    int rows = 0;
+    int columns = 0;
+    int depth = 0;
+    if (shape != std::string::npos &&
+        std::sscanf(operation.c_str() + shape, "_%dx%dx%d", &rows, &columns, &depth) == 3) {
+      flops += 2.0 * rows * columns * depth * number;
+    }
+  }
+  return flops;
+}
+
+absl::StatusOr<KernelEvidence> Gather(Compiler& compiler, const KernelTemplate& kernel_template,
+                                      const Problem& problem, const Variant& variant,
+                                      const Target& target) {
+  absl::StatusOr<Specialization> special =
+      kernel_template.Specialize(problem, variant, target, DeviceLimits{});
+  if (!special.ok()) return special.status();
+  CompileRequest request;
+  request.label = absl::StrCat(kernel_template.name(), " ", variant.id());
+  request.source = special->source;
+  request.entry = special->entry;
+  request.target = target;
+  request.options = special->options[compiler.identity().compiler];
+  absl::StatusOr<CodeObject> object = compiler.Compile(request);
+  if (!object.ok()) return object.status();
+  const absl::StatusOr<std::string> listing = Disassemble(object->bytes);
+  if (!listing.ok()) return listing.status();
+  const std::vector<Instruction> loop = MainLoop(ParseListing(*listing));
+
+  KernelEvidence evidence;
+  evidence.resources = object->resources;
+  evidence.launch = special->launch;
+  evidence.object_bytes = static_cast<int64_t>(object->bytes.size());
+  const int64_t threads =
+      special->launch.block[0] * special->launch.block[1] * special->launch.block[2];
+  evidence.waves_per_simd = static_cast<int>(std::max<int64_t>(1, threads / 256));
+  evidence.loop = CountLoop(loop);
+  evidence.matrix_flops = MatrixFlops(evidence.loop);
+  evidence.set_r = Simulate(loop, evidence.waves_per_simd, kSetR);
+  evidence.set_v = Simulate(loop, evidence.waves_per_simd, kSetV);
+  const double flops = evidence.matrix_flops * evidence.waves_per_simd;
+  evidence.tflops_r = PredictedTflops(target.architecture, flops, evidence.set_r.clocks, kSetR);
+  evidence.tflops_v = PredictedTflops(target.architecture, flops, evidence.set_v.clocks, kSetV);
+  return evidence;
+}
+
+}  // namespace whet::amd
