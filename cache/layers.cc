@@ -78,7 +78,7 @@ std::unique_ptr<LayeredCache> LayeredCache::Open(const LayerOptions& options, co
   pack_options.object_limit_bytes = user.object_limit_bytes;
   pack_options.on_event = user.on_event;
   for (const std::string& text : options.trusted_keys) {
-    absl::StatusOr<std::string> key = ParsePackPublicKey(text);
+    absl::StatusOr<std::string> key = LoadPackPublicKey(text);
     if (key.ok()) {
       pack_options.trusted_keys.push_back(*std::move(key));
     } else {

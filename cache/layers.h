@@ -42,7 +42,7 @@ struct LayerOptions {
   CachePolicy policy = CachePolicy::kReadWrite;
   StoreOptions user;
   std::vector<std::string> packs;         // files, or directories of *.whetpack in order of name
-  std::vector<std::string> trusted_keys;  // as text (ParsePackPublicKey); see PackOptions
+  std::vector<std::string> trusted_keys;  // text or files (LoadPackPublicKey); see PackOptions
   int64_t memory_limit_bytes = 64 << 20;
 };
 

@@ -73,13 +73,18 @@ absl::StatusOr<std::unique_ptr<Pack>> Pack::Open(const std::string& path,
        .vfs = pack->vfs_->name(),
        .value_limit_bytes = static_cast<int64_t>(ZSTD_compressBound(options.object_limit_bytes)) +
                             kDocumentLimitBytes + 4 * kRecordLimitBytes});
-  if (!db.ok()) return db.status();
-  pack->db_ = *std::move(db);
-  absl::StatusOr<SchemaState> state = InspectSchema(*pack->db_, kPackApplicationId);
-  absl::Status usable = state.status();
+  absl::Status usable = db.status();
+  absl::StatusOr<SchemaState> state = SchemaState();
+  if (usable.ok()) {
+    pack->db_ = *std::move(db);
+    state = InspectSchema(*pack->db_, kPackApplicationId);
+    usable = state.status();
+  }
   if (usable.ok()) usable = pack->db_->Execute(sql::kConfigureConnection);
   if (!usable.ok()) {
-    return absl::DataLossError(absl::StrCat("cannot open pack ", path, ": ", usable.message()));
+    return absl::DataLossError(absl::StrCat(
+        "cannot open pack ", path, ": ",
+        pack->vfs_->tampered() ? "its bytes are not what was sealed" : usable.message()));
   }
   if (state->kind == SchemaState::kEmpty || state->kind == SchemaState::kForeign) {
     return absl::DataLossError(

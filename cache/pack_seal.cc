@@ -10,7 +10,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/base/files.h"
 
@@ -67,6 +69,18 @@ absl::StatusOr<std::string> ParseKey(absl::string_view text, absl::string_view p
                                                    "\" and 64 hexadecimal digits"));
   }
   return absl::HexStringToBytes(text);
+}
+
+// The first line of a small file that says something.
+absl::StatusOr<std::string> FirstLine(const std::string& path) {
+  constexpr int64_t kMaxKeyFileBytes = 4096;
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxKeyFileBytes);
+  if (!text.ok()) return text;
+  for (const absl::string_view raw : absl::StrSplit(*text, '\n')) {
+    const absl::string_view line = absl::StripAsciiWhitespace(raw);
+    if (!line.empty() && line[0] != '#') return std::string(line);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("cannot use ", path, ": there is no key in it"));
 }
 
 }  // namespace
@@ -209,6 +223,30 @@ absl::StatusOr<std::string> ParsePackPublicKey(absl::string_view text) {
 
 std::string FormatPackPublicKey(absl::string_view public_key) {
   return absl::StrCat(kPublicPrefix, absl::BytesToHexString(public_key));
+}
+
+absl::StatusOr<std::string> LoadPackSecretKey(const std::string& path) {
+  absl::StatusOr<std::string> line = FirstLine(path);
+  if (!line.ok()) return line;
+  absl::StatusOr<std::string> key = ParsePackSecretKey(*line);
+  if (!key.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot use ", path, ": ", key.status().message()));
+  }
+  return key;
+}
+
+absl::StatusOr<std::string> LoadPackPublicKey(const std::string& text) {
+  absl::StatusOr<std::string> key = ParsePackPublicKey(text);
+  if (key.ok() || absl::StartsWith(text, kPublicPrefix) || !IsRegularFile(text)) return key;
+  absl::StatusOr<std::string> line = FirstLine(text);
+  if (!line.ok()) return line;
+  key = ParsePackPublicKey(*line);
+  if (!key.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot use ", text, ": ", key.status().message()));
+  }
+  return key;
 }
 
 }  // namespace whet

@@ -73,4 +73,9 @@ absl::StatusOr<std::string> ParsePackSecretKey(absl::string_view text);
 absl::StatusOr<std::string> ParsePackPublicKey(absl::string_view text);
 std::string FormatPackPublicKey(absl::string_view public_key);
 
+// The same from a file: its first line that is neither empty nor begins with #. For a public key
+// `text` may be the key itself. Errors are the file's, or InvalidArgument.
+absl::StatusOr<std::string> LoadPackSecretKey(const std::string& path);
+absl::StatusOr<std::string> LoadPackPublicKey(const std::string& text);
+
 }  // namespace whet

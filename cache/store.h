@@ -31,6 +31,9 @@
 
 namespace whet {
 
+// The database's name in a cache directory.
+inline constexpr absl::string_view kCacheFileName = "cache.db";
+
 struct StoreOptions {
   std::string path;  // the database file; empty: in memory only
   bool read_only = false;

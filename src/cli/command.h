@@ -43,6 +43,7 @@ std::unique_ptr<Command> MakeRunCommand();
 std::unique_ptr<Command> MakeTuneCommand();
 std::unique_ptr<Command> MakeCompileCommand();
 std::unique_ptr<Command> MakeCheckCommand();
+std::unique_ptr<Command> MakePackCommand();
 std::unique_ptr<Command> MakeCacheCommand();
 std::unique_ptr<Command> MakeDoctorCommand();
 std::unique_ptr<Command> MakeTemplatesCommand();

@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "src/cli/command.h"
 #include "src/cli/device_flags.h"
 #include "src/cli/problem_input.h"
 #include "src/cli/report.h"
+#include "src/cli/target_list.h"
 
 namespace whet {
 namespace {
@@ -33,7 +33,6 @@ class CompileCommand final : public Command {
   Outcome Run(Session& session) override;
 
  private:
-  absl::StatusOr<std::vector<Target>> Targets() const;
   absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> Problems(
       Runtime& runtime) const;
   TargetResult CompileOne(Runtime& runtime, const KernelTemplate& kernel_template,
@@ -65,29 +64,6 @@ void CompileCommand::Declare(CLI::App& app) {
       ->type_name("TARGETS")
       ->allow_extra_args(false);
   verb_->add_flag("--default-only", default_only_, "Only the default variant of each problem");
-}
-
-absl::StatusOr<std::vector<Target>> CompileCommand::Targets() const {
-  std::vector<Target> targets;
-  for (const std::string& list : targets_) {
-    // A CPU target has commas of its own: whatever follows x86-64 belongs to it.
-    std::vector<std::string> pieces = absl::StrSplit(list, ',');
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      std::string text = pieces[i];
-      if (absl::StrContains(text, "x86-64:")) {
-        text = absl::StrJoin(pieces.begin() + static_cast<int64_t>(i), pieces.end(), ",");
-        i = pieces.size();
-      }
-      if (text == "host") {
-        targets.push_back(HostCpuTarget());
-        continue;
-      }
-      absl::StatusOr<Target> target = Target::Parse(text);
-      if (!target.ok()) return target.status();
-      targets.push_back(*std::move(target));
-    }
-  }
-  return targets;
 }
 
 absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> CompileCommand::Problems(
@@ -128,8 +104,8 @@ TargetResult CompileCommand::CompileOne(Runtime& runtime, const KernelTemplate& 
     return result;
   }
   if (default_only_) variants->resize(1);
-  absl::StatusOr<std::vector<CompiledVariant>> compiled = CompileVariants(
-      kernel_template, problem, *variants, target, runtime.toolchains(), runtime.store(), progress);
+  absl::StatusOr<std::vector<CompiledVariant>> compiled =
+      CompileVariants(runtime, kernel_template, problem, *variants, target, progress);
   if (!compiled.ok()) {
     result.outcome = ExecutionFailure(compiled.status());
     return result;
@@ -196,7 +172,7 @@ ordered_json ResultJson(const TargetResult& result) {
 }
 
 Outcome CompileCommand::Run(Session& session) {
-  absl::StatusOr<std::vector<Target>> targets = Targets();
+  absl::StatusOr<std::vector<Target>> targets = ParseTargetList(targets_);
   if (!targets.ok()) return InputFailure(targets.status());
   // The CPU device is always there; it brings the templates, the compilers and the cache.
   absl::StatusOr<std::unique_ptr<Runtime>> runtime = OpenRuntime(session, {});

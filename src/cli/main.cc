@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "src/cli/command.h"
 #include "src/cli/report.h"
 
@@ -21,6 +22,8 @@ struct GlobalFlags {
   bool quiet = false;
   std::string cache;
   std::string cache_policy;
+  std::string packs;
+  std::string trusted_keys;
   std::string tuning;
   double budget_seconds = 0;
   int threads = 0;
@@ -38,6 +41,16 @@ void DeclareGlobalFlags(CLI::App& app, GlobalFlags* flags) {
                  "off, read-only, read-write, offline or verify (WHET_CACHE_POLICY)")
       ->group(group)
       ->type_name("POLICY");
+  app.add_option("--packs", flags->packs,
+                 "Packs to look into, or directories of them, with colons (WHET_PACKS)")
+      ->group(group)
+      ->type_name("LIST");
+  app.add_option(
+         "--trusted-keys", flags->trusted_keys,
+         "Public keys, or files of them, with commas: packs must be signed with one of them "
+         "(WHET_TRUSTED_KEYS)")
+      ->group(group)
+      ->type_name("LIST");
   app.add_option("--tuning", flags->tuning, "blocking or never (WHET_TUNING)")
       ->group(group)
       ->type_name("MODE");
@@ -61,6 +74,10 @@ absl::StatusOr<Options> MakeOptions(const Environment& environment, const Global
     absl::StatusOr<CachePolicy> policy = ParseCachePolicy(flags.cache_policy);
     if (!policy.ok()) return policy.status();
     options->cache_policy = *policy;
+  }
+  if (!flags.packs.empty()) options->packs = absl::StrSplit(flags.packs, ':', absl::SkipEmpty());
+  if (!flags.trusted_keys.empty()) {
+    options->trusted_keys = absl::StrSplit(flags.trusted_keys, ',', absl::SkipWhitespace());
   }
   if (!flags.tuning.empty()) {
     absl::StatusOr<TuningMode> mode = ParseTuningMode(flags.tuning);
@@ -127,6 +144,7 @@ int Main(int argc, char** argv) {
   commands.push_back(MakeTuneCommand());
   commands.push_back(MakeCompileCommand());
   commands.push_back(MakeCheckCommand());
+  commands.push_back(MakePackCommand());
   commands.push_back(MakeCacheCommand());
   commands.push_back(MakeDoctorCommand());
   commands.push_back(MakeTemplatesCommand());

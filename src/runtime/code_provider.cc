@@ -3,36 +3,90 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/runtime/code_attributes.h"
 
 namespace whet {
 namespace {
 
-VariantCode FromEntry(CodeEntry entry, Specialization specialization) {
+VariantCode ToVariantCode(MadeCode made, Specialization specialization) {
   VariantCode code;
   code.specialization = std::move(specialization);
-  code.object = std::move(entry.object);
-  code.key = std::move(entry.key);
-  code.origin = OriginOfLayer(entry.facts.layer);
-  if (const absl::StatusOr<CodeAttributes> attributes = CodeAttributesFromJson(entry.attributes);
+  code.object = std::move(made.entry.object);
+  code.key = std::move(made.entry.key);
+  code.origin = made.origin;
+  if (const absl::StatusOr<CodeAttributes> attributes =
+          CodeAttributesFromJson(made.entry.attributes);
       attributes.ok()) {
     code.compiler = attributes->compiler;
   }
   return code;
 }
 
+MadeCode Found(CodeEntry entry) {
+  const Origin origin = OriginOfLayer(entry.facts.layer);
+  return {.entry = std::move(entry), .origin = origin};
+}
+
 }  // namespace
 
+std::vector<Target> CompatibleTargets(const Target& target) {
+  std::vector<Target> targets = {target};
+  if (target.platform == Platform::kHip) {
+    // Fewer features last: what leaves less open may have been compiled to better code.
+    const size_t count = target.features.size();
+    for (size_t left_out = 1; left_out <= count && count <= 4; ++left_out) {
+      for (size_t mask = 0; mask < (size_t{1} << count); ++mask) {
+        if (static_cast<size_t>(__builtin_popcountll(mask)) != left_out) continue;
+        Target open = target;
+        open.features.clear();
+        for (size_t i = 0; i < count; ++i) {
+          if ((mask >> i & 1) == 0) open.features.push_back(target.features[i]);
+        }
+        targets.push_back(std::move(open));
+      }
+    }
+  } else if (target.platform == Platform::kCuda && absl::EndsWith(target.architecture, "a")) {
+    targets.push_back(target);
+    targets.back().architecture.pop_back();
+  }
+  return targets;
+}
+
+struct CodeProvider::Job {
+  Compiler* compiler = nullptr;
+  CompileRequest request;
+  CodeKeyFields fields;
+  std::string key;
+};
+
+CodeProvider::CodeProvider(Target target, DeviceLimits limits, Toolchains& toolchains, Store& store,
+                           const Options& options, const Logger& log, CompileCounters& counters)
+    : target_(std::move(target)),
+      limits_(limits),
+      toolchains_(toolchains),
+      store_(store),
+      policy_(options.cache_policy),
+      log_(log),
+      counters_(counters) {
+  if (policy_ == CachePolicy::kReadWrite && store.persistent()) {
+    flights_ = std::make_unique<HostFlights>(
+        HostFlightOptions{.directory = options.lock_directory, .on_event = options.on_cache_event},
+        log);
+  }
+}
+
 CodeKeyFields CodeProvider::KeyFields(const KernelTemplate& kernel_template, const Problem& problem,
-                                      const Specialization& specialization) const {
+                                      const Specialization& specialization,
+                                      const Target& target) const {
   CodeKeyFields fields;
   fields.template_name = kernel_template.name();
   fields.template_version = kernel_template.version();
   fields.source_digest = HashBytes(specialization.source).ToHex();
   fields.problem = problem.text();
   fields.variant = specialization.variant.id();
-  fields.target = target_;
+  fields.target = target;
   return fields;
 }
 
@@ -42,7 +96,7 @@ absl::StatusOr<VariantCode> CodeProvider::Get(const KernelTemplate& kernel_templ
   absl::StatusOr<Specialization> specialization =
       kernel_template.Specialize(problem, variant, target_, limits_);
   if (!specialization.ok()) return specialization.status();
-  CodeKeyFields fields = KeyFields(kernel_template, problem, *specialization);
+  CodeKeyFields fields = KeyFields(kernel_template, problem, *specialization, target_);
   const KeyRecord request = CodeRequestKey(fields);
 
   std::optional<CodeEntry> entry;
@@ -52,8 +106,17 @@ absl::StatusOr<VariantCode> CodeProvider::Get(const KernelTemplate& kernel_templ
     if (entry.has_value() && entry->request != request.bytes()) entry.reset();
   }
   if (!entry.has_value()) entry = store_.FindCodeByRequest(request.bytes());
-  if (entry.has_value()) {
-    return FromEntry(*std::move(entry), *std::move(specialization));
+  if (entry.has_value()) return ToVariantCode(Found(*std::move(entry)), *std::move(specialization));
+
+  const std::vector<Target> compatible = CompatibleTargets(target_);
+  for (size_t i = 1; i < compatible.size(); ++i) {
+    absl::StatusOr<Specialization> other =
+        kernel_template.Specialize(problem, variant, compatible[i], limits_);
+    if (!other.ok()) continue;
+    const KeyRecord other_request =
+        CodeRequestKey(KeyFields(kernel_template, problem, *other, compatible[i]));
+    entry = store_.FindCodeByRequest(other_request.bytes());
+    if (entry.has_value()) return ToVariantCode(Found(*std::move(entry)), *std::move(other));
   }
   if (policy_ == CachePolicy::kOffline) {
     return absl::NotFoundError(
@@ -61,7 +124,31 @@ absl::StatusOr<VariantCode> CodeProvider::Get(const KernelTemplate& kernel_templ
                      target_.ToString(), " (request key ", request.hash().ToHex(),
                      ") and the cache policy is offline; ship a pack with it, or allow compiling"));
   }
-  return Compile(*std::move(specialization), std::move(fields));
+  return CompileCode(*std::move(specialization), std::move(fields));
+}
+
+absl::StatusOr<MadeCode> CodeProvider::Make(const KernelTemplate& kernel_template,
+                                            const Problem& problem, const Variant& variant) {
+  absl::StatusOr<Specialization> specialization =
+      kernel_template.Specialize(problem, variant, target_, limits_);
+  if (!specialization.ok()) return specialization.status();
+  absl::StatusOr<Job> job =
+      Prepare(*specialization, KeyFields(kernel_template, problem, *specialization, target_));
+  if (!job.ok()) return job.status();
+  absl::StatusOr<MadeCode> made = absl::NotFoundError(
+      absl::StrCat("the cache holds no code for ", variant.id(), " of ", problem.text(), " on ",
+                   target_.ToString(), " by ", job->fields.compiler, " (code key ",
+                   HashBytes(job->key).ToHex(), ") and the cache policy is offline"));
+  if (std::optional<CodeEntry> entry = store_.FindCode(job->key)) {
+    made = Found(*std::move(entry));
+  } else if (policy_ != CachePolicy::kOffline) {
+    made = Fly(*job);
+  }
+  if (made.ok()) {
+    made->toolchain = absl::StrCat(job->fields.compiler, " ", job->fields.compiler_version,
+                                   ", build ", job->fields.compiler_build);
+  }
+  return made;
 }
 
 absl::StatusOr<VariantCode> CodeProvider::Rebuild(const KernelTemplate& kernel_template,
@@ -77,65 +164,101 @@ absl::StatusOr<VariantCode> CodeProvider::Rebuild(const KernelTemplate& kernel_t
         "the cached code of ", refused.specialization.variant.id(), " for ", problem.text(),
         " does not load (", reason, ") and the cache policy is offline"));
   }
-  return Compile(refused.specialization,
-                 KeyFields(kernel_template, problem, refused.specialization));
+  // The refused code may have been a compatible target's.
+  absl::StatusOr<Specialization> specialization =
+      kernel_template.Specialize(problem, refused.specialization.variant, target_, limits_);
+  if (!specialization.ok()) return specialization.status();
+  CodeKeyFields fields = KeyFields(kernel_template, problem, *specialization, target_);
+  return CompileCode(*std::move(specialization), std::move(fields));
 }
 
-absl::StatusOr<VariantCode> CodeProvider::Compile(Specialization specialization,
-                                                  CodeKeyFields fields) {
+absl::StatusOr<CodeProvider::Job> CodeProvider::Prepare(const Specialization& specialization,
+                                                        CodeKeyFields fields) {
   absl::StatusOr<Compiler*> found = toolchains_.For(target_);
   if (!found.ok()) return found.status();
-  Compiler& compiler = **found;
-  const ToolchainIdentity& identity = compiler.identity();
-
-  CompileRequest request;
-  request.label = absl::StrCat(fields.template_name, " ", fields.variant);
-  request.source = specialization.source;
-  request.entry = specialization.entry;
-  request.target = target_;
+  Job job;
+  job.compiler = *found;
+  const ToolchainIdentity& identity = job.compiler->identity();
+  job.request.label = absl::StrCat(fields.template_name, " ", fields.variant);
+  job.request.source = specialization.source;
+  job.request.entry = specialization.entry;
+  job.request.target = target_;
   if (const auto it = specialization.options.find(identity.compiler);
       it != specialization.options.end()) {
-    request.options = it->second;
+    job.request.options = it->second;
   }
   fields.compiler = identity.compiler;
   fields.compiler_version = identity.version;
   fields.compiler_build = identity.build;
-  fields.options = compiler.Options(request);
-  fields.object_format = compiler.ObjectFormat(target_);
+  fields.options = job.compiler->Options(job.request);
+  fields.object_format = job.compiler->ObjectFormat(target_);
+  job.key = CodeKey(fields).bytes();
+  job.fields = std::move(fields);
+  return job;
+}
 
+absl::StatusOr<MadeCode> CodeProvider::Fly(const Job& job) {
+  if (flights_ == nullptr) return Compile(job);
+  std::optional<CodeEntry> entry;
+  bool looked = false;
+  absl::StatusOr<MadeCode> made = absl::UnknownError("not made");
+  const absl::Status status = flights_->Run(
+      job.key, absl::StrCat(job.request.label, " for ", target_.ToString()),
+      [&] {
+        // The caller has just looked; what matters is the look once the lock is held.
+        if (!std::exchange(looked, true)) return false;
+        entry = store_.FindCode(job.key);
+        return entry.has_value();
+      },
+      [&] {
+        made = Compile(job);
+        return made.status();
+      });
+  const HostFlightCounters flown = flights_->counters();
+  counters_.found_made = flown.made_by_others;
+  counters_.lock_waits = flown.waits;
+  counters_.lock_wait_ns = flown.wait_ns;
+  counters_.without_lock = flown.without_lock;
+  if (!status.ok()) return status;
+  if (entry.has_value()) return Found(*std::move(entry));
+  return made;
+}
+
+absl::StatusOr<MadeCode> CodeProvider::Compile(const Job& job) {
   ++counters_.compiles;
-  absl::StatusOr<CodeObject> object = compiler.Compile(request);
+  absl::StatusOr<CodeObject> object = job.compiler->Compile(job.request);
   if (!object.ok()) {
     ++counters_.failures;
     return object.status();
   }
-
-  VariantCode code;
-  code.key = CodeKey(fields).bytes();
-  code.compiler = absl::StrCat(identity.compiler, " ", identity.version);
-  code.origin = Origin::kCompiled;
-
   CodeAttributes attributes;
   attributes.entry = object->entry;
   attributes.format = object->format;
-  attributes.template_name = fields.template_name;
-  attributes.problem = fields.problem;
-  attributes.variant = fields.variant;
+  attributes.template_name = job.fields.template_name;
+  attributes.problem = job.fields.problem;
+  attributes.variant = job.fields.variant;
   attributes.target = target_.ToString();
-  attributes.compiler = code.compiler;
+  attributes.compiler = absl::StrCat(job.fields.compiler, " ", job.fields.compiler_version);
   attributes.resources = object->resources;
   attributes.log = object->log;
-  CodeEntry entry;
-  entry.key = code.key;
-  entry.request = CodeRequestKey(fields).bytes();
-  entry.attributes = CodeAttributesToJson(attributes);
-  entry.object = object->bytes;
+  MadeCode made;
+  made.origin = Origin::kCompiled;
+  made.entry.key = job.key;
+  made.entry.request = CodeRequestKey(job.fields).bytes();
+  made.entry.attributes = CodeAttributesToJson(attributes);
+  made.entry.object = std::move(object->bytes);
   // A cache that cannot take it has said so itself; the code is good all the same.
-  store_.PutCode(entry).IgnoreError();
+  store_.PutCode(made.entry).IgnoreError();
+  return made;
+}
 
-  code.object = std::move(object->bytes);
-  code.specialization = std::move(specialization);
-  return code;
+absl::StatusOr<VariantCode> CodeProvider::CompileCode(Specialization specialization,
+                                                      CodeKeyFields fields) {
+  absl::StatusOr<Job> job = Prepare(specialization, std::move(fields));
+  if (!job.ok()) return job.status();
+  absl::StatusOr<MadeCode> made = Fly(*job);
+  if (!made.ok()) return made.status();
+  return ToVariantCode(*std::move(made), std::move(specialization));
 }
 
 }  // namespace whet

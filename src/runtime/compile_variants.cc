@@ -9,20 +9,17 @@
 
 namespace whet {
 
-absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(const KernelTemplate& kernel_template,
-                                                             const Problem& problem,
-                                                             const std::vector<Variant>& variants,
-                                                             const Target& target,
-                                                             Toolchains& toolchains, Store& store,
-                                                             const ProgressSink& progress) {
+absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(
+    Runtime& runtime, const KernelTemplate& kernel_template, const Problem& problem,
+    const std::vector<Variant>& variants, const Target& target, const ProgressSink& progress) {
   // One clear answer instead of the same one per variant.
-  if (absl::StatusOr<Compiler*> compiler = toolchains.For(target); !compiler.ok()) {
+  if (absl::StatusOr<Compiler*> compiler = runtime.toolchains().For(target); !compiler.ok()) {
     return compiler.status();
   }
-  const Logger log;
+  const Logger log(runtime.options().log);
   CompileCounters counters;
-  CodeProvider provider(target, DeviceLimits{}, toolchains, store, CachePolicy::kReadWrite, log,
-                        counters);
+  CodeProvider provider(target, DeviceLimits{}, runtime.toolchains(), runtime.store(),
+                        runtime.options(), log, counters);
   std::vector<CompiledVariant> results(variants.size());
   Mutex mutex;
   int done = 0;

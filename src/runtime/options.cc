@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cache/host_flights.h"
 #include "src/base/files.h"
 
 namespace whet {
@@ -82,6 +84,37 @@ std::string DefaultCacheDirectory(const Environment& environment) {
   return "";
 }
 
+absl::StatusOr<int64_t> ParseByteCount(absl::string_view text) {
+  absl::string_view digits = text;
+  int shift = 0;
+  for (const auto& [unit, bits] : {std::pair('k', 10), {'M', 20}, {'G', 30}, {'T', 40}}) {
+    if (digits.empty() || digits.back() != unit) continue;
+    shift = bits;
+    digits.remove_suffix(1);
+    break;
+  }
+  int64_t count = 0;
+  if (!absl::SimpleAtoi(digits, &count) || count < 0 ||
+      count > (std::numeric_limits<int64_t>::max() >> shift)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is not a number of bytes; write 500000000, 500M or 2G"));
+  }
+  return count << shift;
+}
+
+LayerOptions LayersOf(const Options& options) {
+  LayerOptions layers;
+  layers.policy = options.cache_policy;
+  layers.packs = options.packs;
+  layers.trusted_keys = options.trusted_keys;
+  layers.user.size_limit_bytes = options.cache_size_bytes;
+  layers.user.on_event = options.on_cache_event;
+  if (!options.cache_directory.empty()) {
+    layers.user.path = JoinPath(options.cache_directory, kCacheFileName);
+  }
+  return layers;
+}
+
 absl::StatusOr<Options> OptionsFromEnvironment(const Environment& environment) {
   Options options;
   options.cache_directory = DefaultCacheDirectory(environment);
@@ -89,6 +122,16 @@ absl::StatusOr<Options> OptionsFromEnvironment(const Environment& environment) {
     const absl::StatusOr<CachePolicy> policy = ParseCachePolicy(*v);
     if (!policy.ok()) return InVariable("WHET_CACHE_POLICY", policy.status());
     options.cache_policy = *policy;
+  }
+  if (const auto v = environment("WHET_CACHE_SIZE"); v.has_value() && !v->empty()) {
+    const absl::StatusOr<int64_t> bytes = ParseByteCount(*v);
+    if (!bytes.ok()) return InVariable("WHET_CACHE_SIZE", bytes.status());
+    options.cache_size_bytes = *bytes;
+  }
+  options.lock_directory =
+      HostFlights::DefaultDirectory(environment("XDG_RUNTIME_DIR").value_or(""));
+  if (const auto v = environment("WHET_TRUSTED_KEYS")) {
+    options.trusted_keys = absl::StrSplit(*v, ',', absl::SkipWhitespace());
   }
   if (const auto v = environment("WHET_PACKS")) options.packs = SplitPaths(*v);
   if (const auto v = environment("WHET_TUNING"); v.has_value() && !v->empty()) {

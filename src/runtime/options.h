@@ -4,22 +4,25 @@
 //   Options options = OptionsFromEnvironment(SystemEnvironment());
 //   options.tuning = TuningMode::kNever;
 //
-// | variable            | meaning (default) |
+// clang-format off
+// | variable            | meaning (default)                                                                            |
 // |---------------------|----------------------------------------------------------------------------------------------|
-// | WHET_CACHE          | directory of the user cache (XDG_CACHE_HOME/whet, HOME/.cache/whet, a
-// 0700 runtime directory) | | WHET_CACHE_POLICY   | off, read-only, read-write, offline, verify
-// (read-write)                                     | | WHET_PACKS          | colon-separated pack
-// files, searched in order after the user cache                           | | WHET_TUNING         |
-// blocking, never (blocking)                                                                   | |
-// WHET_TUNING_BUDGET  | seconds per problem (60) | | WHET_CPU_THREADS    | threads of the CPU
-// device (the processors this process may use)                              | | WHET_CXX | host
-// compiler (clang++, newest first, then g++)                                              | |
-// WHET_HIPRTC         | path of the hipRTC library (the loader's search path) | | WHET_NVRTC | path
-// of the NVRTC library (the loader's search path)                                         | |
-// WHET_AMDGPU_CLANG   | clang for AMD targets that hipRTC does not know (clang-22 ... clang-20,
-// ROCm's)              | | WHET_COMPILE_HELPER | program that runs vendor compilers (the copy
-// inside the library)                             | | WHET_TEMPLATES      | colon-separated
-// directories of further kernel templates                                      |
+// | WHET_CACHE          | directory of the user cache (XDG_CACHE_HOME/whet, HOME/.cache/whet, a 0700 runtime directory) |
+// | WHET_CACHE_POLICY   | off, read-only, read-write, offline, verify (read-write)                                     |
+// | WHET_CACHE_SIZE     | bytes that the user cache may use, with k, M or G behind the number; 0: no limit (2G)        |
+// | WHET_PACKS          | colon-separated pack files, or directories of *.whetpack, searched in order after the cache  |
+// | WHET_TRUSTED_KEYS   | comma-separated public keys or files of them: packs must be signed by one of them (any pack) |
+// | WHET_TUNING         | blocking, never (blocking)                                                                   |
+// | WHET_TUNING_BUDGET  | seconds per problem (60)                                                                     |
+// | WHET_CPU_THREADS    | threads of the CPU device (the processors this process may use)                              |
+// | WHET_CXX            | host compiler (clang++, newest first, then g++)                                              |
+// | WHET_HIPRTC         | path of the hipRTC library (the loader's search path)                                        |
+// | WHET_NVRTC          | path of the NVRTC library (the loader's search path)                                         |
+// | WHET_AMDGPU_CLANG   | clang for AMD targets that hipRTC does not know (clang-22 ... clang-20, ROCm's)              |
+// | WHET_COMPILE_HELPER | program that runs vendor compilers (the copy inside the library)                             |
+// | WHET_TEMPLATES      | colon-separated directories of further kernel templates                                      |
+// | XDG_RUNTIME_DIR     | where processes agree on who compiles what (/tmp/whet-<uid>)                                 |
+// clang-format on
 #pragma once
 
 #include <functional>
@@ -49,7 +52,14 @@ absl::string_view TuningModeName(TuningMode mode);
 struct Options {
   std::string cache_directory;                         // empty: in memory only
   CachePolicy cache_policy = CachePolicy::kReadWrite;  // cache/layers.h says what each means
+  int64_t cache_size_bytes = StoreOptions().size_limit_bytes;  // 0: no limit
   std::vector<std::string> packs;
+  // Public keys as text, or files of them; when there are any, packs must be signed by one of them.
+  std::vector<std::string> trusted_keys;
+  // Where the processes of this host agree on who compiles what (cache/host_flights.h); empty: each
+  // compiles for itself.
+  std::string lock_directory;
+  CacheEventSink on_cache_event = {};
   TuningMode tuning = TuningMode::kBlocking;
   TuningPolicy tuning_policy;
   DeviceOptions device;
@@ -64,6 +74,12 @@ Environment SystemEnvironment();
 
 // InvalidArgument names the variable, its value and what is accepted.
 absl::StatusOr<Options> OptionsFromEnvironment(const Environment& environment);
+
+// What the cache is opened with.
+LayerOptions LayersOf(const Options& options);
+
+// "2G", "500M", "1048576": bytes. InvalidArgument for anything else.
+absl::StatusOr<int64_t> ParseByteCount(absl::string_view text);
 
 // The user cache's directory by the rules above; empty when there is none to be had.
 std::string DefaultCacheDirectory(const Environment& environment);

@@ -118,7 +118,7 @@ Resolver::Resolver(Device& device, Store& store, Toolchains& toolchains, const O
       log_(log),
       counters_(counters),
       limits_(DeviceLimits::Of(device.identity())),
-      code_(device.identity().target, limits_, toolchains, store, options.cache_policy, log,
+      code_(device.identity().target, limits_, toolchains, store, options, log,
             counters.compile) {}
 
 absl::StatusOr<LoadedVariant> Resolver::Load(const KernelTemplate& kernel_template,

@@ -19,16 +19,6 @@
 namespace whet {
 namespace {
 
-LayerOptions LayersOf(const Options& options) {
-  LayerOptions layers;
-  layers.policy = options.cache_policy;
-  layers.packs = options.packs;
-  if (!options.cache_directory.empty()) {
-    layers.user.path = JoinPath(options.cache_directory, "cache.db");
-  }
-  return layers;
-}
-
 class DeviceRuntime final : public Runtime {
  public:
   DeviceRuntime(Options options, std::unique_ptr<Device> device)

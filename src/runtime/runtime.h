@@ -102,11 +102,11 @@ struct CompiledVariant {
 
 // Compiles `variants` for a target that need not be here, side by side, into the store: what `whet
 // compile` does. One result per variant, in order. NotFound when no compiler here knows the target.
-absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(const KernelTemplate& kernel_template,
+absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(Runtime& runtime,
+                                                             const KernelTemplate& kernel_template,
                                                              const Problem& problem,
                                                              const std::vector<Variant>& variants,
                                                              const Target& target,
-                                                             Toolchains& toolchains, Store& store,
                                                              const ProgressSink& progress);
 
 }  // namespace whet

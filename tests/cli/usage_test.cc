@@ -17,7 +17,7 @@ TEST(UsageTest, HelpIsThereForEveryVerb) {
   const Tool tool;
   const ToolRun help = tool.Run({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help;
-  for (const char* verb : {"run", "tune", "compile", "cache", "doctor", "templates"}) {
+  for (const char* verb : {"run", "tune", "compile", "pack", "cache", "doctor", "templates"}) {
     EXPECT_THAT(help.out, HasSubstr(verb));
     const ToolRun verb_help = tool.Run({verb, "--help"});
     EXPECT_EQ(verb_help.exit_code, 0) << verb_help;
@@ -40,6 +40,11 @@ TEST(UsageTest, AWrongCommandLineIsOneLineAndStatusTwo) {
       {"run", "rms_norm", "--threads", "0"},
       {"run", "rms_norm", "-p", "rows=1", "-p", "rows=2"},
       {"compile", "rms_norm"},
+      {"pack"},
+      {"pack", "-p", "rms_norm", "-t", "host"},
+      {"pack", "-p", "rms_norm", "-o", "x.whetpack"},
+      {"pack", "-p", "rms_norm", "-t", "host", "-o", "x.whetpack", "--variants", "some"},
+      {"pack", "sign", "x.whetpack"},
       {"cache"},
       {"cache", "burn"},
   };

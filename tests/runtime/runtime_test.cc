@@ -431,8 +431,8 @@ TEST_F(RuntimeTest, CompilingForATargetThatIsNotHereFillsTheStore) {
   const auto variants = template_->Variants(*problem_, target, DeviceLimits());
   ASSERT_TRUE(variants.ok()) << variants.status();
   for (const bool again : {false, true}) {
-    const auto results = CompileVariants(*template_, *problem_, *variants, target,
-                                         runtime_->toolchains(), runtime_->store(), nullptr);
+    const auto results =
+        CompileVariants(*runtime_, *template_, *problem_, *variants, target, nullptr);
     ASSERT_TRUE(results.ok()) << results.status();
     ASSERT_EQ(results->size(), variants->size());
     for (const CompiledVariant& result : *results) {
