@@ -322,13 +322,14 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     moving |= static_cast<unsigned>(low) & static_cast<unsigned>(low >> 32);
   }
   float shift = 0.0f;  // of the reference, in powers of two
-  float output_factor = 1.0f;
+  float output_factor = whet::float_from_bits(whet::any_word());
   unsigned long long rescaling = 0;
   if (kFirst || __builtin_expect(moving != 0, 0)) {
     const float row_top = whet::max_or_nan(top, other_half_of(top));
     const float above = (row_top - W::kTop) * (1.0f / W::kUnit);
     const int scale = w.block_scale - 127;
     float total_factor = 1.0f;
+    output_factor = 1.0f;
     int step = 0;  // of the block scale
     const bool is_nan = row_top != row_top;
     if (is_nan) {
@@ -380,7 +381,9 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
   }
   if (kFirst) return;  // there is no output yet
   WHET_UNROLL
-  for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[c], output_factor, rescaling);
+  for (int c = 0; c + 1 < kColumns; c += 2)
+    whet::scale_both_if(w.output[c], w.output[c + 1], output_factor, rescaling);
+  if (kColumns % 2 == 1) whet::scale_if(w.output[kColumns - 1], output_factor, rescaling);
 }
 
 WHET_DEVICE void add_to_totals(Rows& w, Int8 weights, const Ones& ones) {
