@@ -9,6 +9,7 @@
  *   whet_runtime_close(rt);
  *
  * The first call of a problem specialises, compiles and tunes on these very tensors, and keeps the outcome on disk; later calls, in any process, launch.
+ * With tuning "online" it compiles one variant at most and returns; trials of others ride on later calls, each of which gives the right result.
  *
  * Threads: every function may be called from any thread; close a runtime only when no other call on it is running and its launches have completed.
  * Ownership: handles belong to the caller until closed; templates and plans belong to their runtime. Tensors are only borrowed; inputs are never written.
@@ -78,7 +79,7 @@ typedef struct whet_options {
   const char* cache_directory; /* "" : keep nothing on disk */
   const char* cache_policy;    /* "off", "read-only", "read-write", "offline", "verify" */
   const char* packs;           /* colon-separated files, searched in order after the user cache */
-  const char* tuning;          /* "blocking", "never" */
+  const char* tuning;          /* "blocking", "online", "never", "offline", "deterministic" */
   double tuning_budget_s;      /* per problem; 0: the default */
   int32_t cpu_threads;         /* of the CPU device; 0: the processors this process may use */
 } whet_options;
@@ -108,8 +109,8 @@ WHET_API size_t whet_template_field_count(const whet_template* kernel_template);
 WHET_API whet_status whet_problem_parse(const whet_template* kernel_template, const char* text,
                                         int64_t* fields);
 
-/* Settles a problem ahead of its first launch: from the caches or by compiling, and, with `args`, by tuning on those tensors (inputs are read, outputs are
- * not written). args[i] points to the value of argument i, as in cuLaunchKernel. `plan` may be NULL. */
+/* Settles a problem ahead of its first launch: from the caches or by compiling, and, with `args`, by tuning on those tensors, also in the mode "online"
+ * (inputs are read, outputs are not written). args[i] points to the value of argument i, as in cuLaunchKernel. `plan` may be NULL. */
 WHET_API whet_status whet_prepare(whet_runtime* runtime, const whet_template* kernel_template,
                                   const int64_t* fields, size_t field_count, void* const* args,
                                   void* stream, const whet_plan** plan);
@@ -163,6 +164,9 @@ typedef struct whet_counters {
   size_t struct_size;
   int64_t resolutions, compiles, compile_failures, tunings, tuning_failures, loads, load_failures;
   int64_t code_hits, code_misses, winner_hits, winner_misses, damaged_entries, failed_writes;
+  /* Rounds of tuning on live calls that have settled; launches on scratch beside live calls; looks
+   * for drift, and how often there was some. */
+  int64_t live_tunings, live_trials, drift_checks, drifts;
 } whet_counters;
 /* Fills as many members as counters->struct_size covers. */
 WHET_API whet_status whet_stats(const whet_runtime* runtime, whet_counters* counters);
@@ -171,14 +175,15 @@ WHET_API whet_status whet_stats(const whet_runtime* runtime, whet_counters* coun
 typedef struct whet_event {
   size_t struct_size;
   const char *problem, *target, *variant;
-  const char* variant_origin; /* "user cache", "pack", "tuned", "default" */
+  const char* variant_origin; /* "user cache", "pack", "tuned", "default", "inherited" */
   const char* code_origin;    /* "user cache", "pack", "compiled" */
   const char* note;           /* why something else than asked for was taken, or "" */
   double seconds, tuning_seconds;
   double gain; /* default variant's time over the winner's; 0: unknown */
 } whet_event;
 typedef void (*whet_event_function)(const whet_event* event, void* user);
-/* Called on the thread that settled the problem. NULL ends it. */
+/* Called on the thread that settled the problem; for what live calls have settled, on one of the
+ * library's own. NULL ends it. */
 WHET_API whet_status whet_event_callback(whet_runtime* runtime, whet_event_function function,
                                          void* user);
 

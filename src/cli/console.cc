@@ -1,6 +1,7 @@
 #include "src/cli/console.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -97,7 +98,7 @@ ProgressSink Console::Progress() {
 void Console::EndProgress() {
   MutexLock lock(mutex_);
   ClearLine();
-  stage_.clear();
+  problem_.clear();
 }
 
 bool Console::Flush() { return std::fflush(out_) == 0 && std::ferror(out_) == 0; }
@@ -111,20 +112,21 @@ void Console::ClearLine() {
 
 void Console::ShowProgress(absl::string_view problem, absl::string_view stage, int done, int of) {
   const int64_t now = options_.clock->MonotonicNanoseconds();
-  const std::string key = absl::StrCat(problem, "\n", stage);
   MutexLock lock(mutex_);
-  const bool begins = key != stage_;
-  if (begins) {
-    stage_ = key;
-    stage_begin_ns_ = now;
+  if (problem_ != problem) {
+    problem_ = std::string(problem);
+    stages_.clear();
+    problem_begin_ns_ = now;
   }
-  const bool ends = done >= of;
-  const double seconds = static_cast<double>(now - stage_begin_ns_) / 1e9;
+  auto [place, begins] = stages_.try_emplace(std::string(stage));
+  // Stages may take turns, chunk by chunk; each has one beginning and one end.
+  const bool ends = done >= of && !std::exchange(place->second, place->second || done >= of);
+  const double seconds = static_cast<double>(now - problem_begin_ns_) / 1e9;
   if (!options_.terminal) {
     if (!begins && !ends && now - shown_ns_ < kReassureNs) return;
     shown_ns_ = now;
-    Write(err_,
-          absl::StrFormat("whet: %s %d of %d (%.1f s)\n", StageText(stage), done, of, seconds));
+    const std::string when = seconds >= 0.05 ? absl::StrFormat(", after %.1f s", seconds) : "";
+    Write(err_, absl::StrFormat("whet: %s %d of %d%s\n", StageText(stage), done, of, when));
     return;
   }
   if (!begins && !ends && now - shown_ns_ < kRewriteNs) return;

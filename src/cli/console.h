@@ -5,12 +5,13 @@
 //   runtime->SetProgressSink(console.Progress());
 //
 // With `json`, standard output carries one object and nothing else. Progress is a line that is
-// rewritten on a terminal, a line at the beginning and the end of each stage (and every five
+// rewritten on a terminal, a line at the first beginning and the end of each stage (and every five
 // seconds) elsewhere, and nothing with `quiet`, or with `json` where there is no terminal.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -63,8 +64,10 @@ class Console {
   Mutex mutex_;
   bool json_written_ ABSL_GUARDED_BY(mutex_) = false;
   bool line_shown_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string stage_ ABSL_GUARDED_BY(mutex_);
-  int64_t stage_begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string problem_ ABSL_GUARDED_BY(mutex_);
+  int64_t problem_begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, bool> stages_
+      ABSL_GUARDED_BY(mutex_);  // of it, and whether they have ended
   int64_t shown_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -18,13 +18,49 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMaxListBytes = 16 << 20;
 
-absl::StatusOr<ListedProblem> ParseLine(absl::string_view line) {
+// What a problem is tuned on, as against what it is. False when `name` is nothing of the kind.
+absl::StatusOr<bool> ReadTensorsMember(const std::string& name, const ordered_json& value,
+                                       const std::string& folder, ListedProblem* problem) {
+  const auto wants = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" must be ", what));
+  };
+  if (name == "data" || name == "safetensors" || name == "layout") {
+    if (!value.is_string()) return wants("text");
+    const auto text = value.get<std::string>();
+    if (name == "data") problem->data = text;
+    if (name == "layout") problem->layout = text;
+    if (name == "safetensors") problem->safetensors = JoinPath(folder, text);
+    return true;
+  }
+  if (name == "seed") {
+    if (!value.is_number_unsigned()) return wants("a whole number from 0");
+    problem->seed = value.get<uint64_t>();
+    return true;
+  }
+  if (name == "convert") {
+    if (!value.is_boolean()) return wants("true or false");
+    problem->convert = value.get<bool>();
+    return true;
+  }
+  if (name != "inputs") return false;
+  if (!value.is_object()) return wants("an object from input to file");
+  for (const auto& [input, file] : value.items()) {
+    if (!file.is_string()) return wants("an object from input to file");
+    problem->inputs.push_back(absl::StrCat(input, "=", JoinPath(folder, file.get<std::string>())));
+  }
+  return true;
+}
+
+absl::StatusOr<ListedProblem> ParseLine(absl::string_view line, const std::string& folder) {
   const ordered_json json =
       ordered_json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("this is no JSON object");
   ListedProblem problem;
   std::vector<std::string> fields;
   for (const auto& [name, value] : json.items()) {
+    const absl::StatusOr<bool> taken = ReadTensorsMember(name, value, folder, &problem);
+    if (!taken.ok()) return taken.status();
+    if (*taken) continue;
     if (value.is_string()) {
       const auto text = value.get<std::string>();
       if (name == "operation") {
@@ -51,6 +87,11 @@ absl::StatusOr<ListedProblem> ParseLine(absl::string_view line) {
   if (problem.operation.empty() || problem.operation.find('=') != std::string::npos) {
     return absl::InvalidArgumentError("\"operation\" is missing");
   }
+  const bool files = !problem.inputs.empty() || !problem.safetensors.empty();
+  if (problem.data == "captured" && !files) {
+    return absl::InvalidArgumentError(
+        "\"data\" is captured, but neither \"inputs\" nor \"safetensors\" names a file");
+  }
   return problem;
 }
 
@@ -59,13 +100,15 @@ absl::StatusOr<ListedProblem> ParseLine(absl::string_view line) {
 absl::StatusOr<std::vector<ListedProblem>> ReadProblemList(const std::string& path) {
   absl::StatusOr<std::string> text = ReadFile(path, kMaxListBytes);
   if (!text.ok()) return text.status();
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
   std::vector<ListedProblem> problems;
   int number = 0;
   for (const absl::string_view raw : absl::StrSplit(*text, '\n')) {
     ++number;
     const absl::string_view line = absl::StripAsciiWhitespace(raw);
     if (line.empty() || line[0] == '#') continue;
-    absl::StatusOr<ListedProblem> problem = ParseLine(line);
+    absl::StatusOr<ListedProblem> problem = ParseLine(line, folder);
     if (!problem.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("cannot read ", path, ":", number, ": ", problem.status().message()));

@@ -340,6 +340,10 @@ whet_status whet_stats(const whet_runtime* runtime, whet_counters* counters) {
   all.winner_misses = c.store.winner_misses;
   all.damaged_entries = c.store.damaged_entries;
   all.failed_writes = c.store.failed_writes;
+  all.live_tunings = c.live_tunings;
+  all.live_trials = c.live_trials;
+  all.drift_checks = c.drift_checks;
+  all.drifts = c.drifts;
   std::memcpy(counters, &all, std::min(counters->struct_size, sizeof(all)));
   return WHET_OK;
 }

@@ -23,7 +23,10 @@ struct Named {
 
 constexpr Named<TuningMode> kTuningModes[] = {
     {"blocking", TuningMode::kBlocking},
+    {"online", TuningMode::kOnline},
     {"never", TuningMode::kNever},
+    {"offline", TuningMode::kOffline},
+    {"deterministic", TuningMode::kDeterministic},
 };
 
 template <typename Enum, size_t n>
@@ -138,6 +141,22 @@ absl::StatusOr<Options> OptionsFromEnvironment(const Environment& environment) {
     const absl::StatusOr<TuningMode> mode = ParseTuningMode(*v);
     if (!mode.ok()) return InVariable("WHET_TUNING", mode.status());
     options.tuning = *mode;
+  }
+  for (const auto& [name, share] : {std::pair("WHET_ONLINE_SHARE", &options.online.share),
+                                    std::pair("WHET_ONLINE_SLOWDOWN", &options.online.slowdown)}) {
+    const auto v = environment(name);
+    if (!v.has_value() || v->empty()) continue;
+    if (!absl::SimpleAtod(*v, share) || !(*share > 0) || *share > 1) {
+      return InVariable(name, absl::InvalidArgumentError(absl::StrCat(
+                                  "\"", *v, "\" is not a number above 0 and at most 1")));
+    }
+  }
+  if (const auto v = environment("WHET_DRIFT"); v.has_value() && !v->empty()) {
+    if (*v != "on" && *v != "off") {
+      return InVariable("WHET_DRIFT", absl::InvalidArgumentError(
+                                          absl::StrCat("\"", *v, "\" is neither on nor off")));
+    }
+    options.drift = *v == "on";
   }
   if (const auto v = environment("WHET_TUNING_BUDGET"); v.has_value() && !v->empty()) {
     double seconds = 0;

@@ -12,7 +12,10 @@
 // | WHET_CACHE_SIZE     | bytes that the user cache may use, with k, M or G behind the number; 0: no limit (2G)        |
 // | WHET_PACKS          | colon-separated pack files, or directories of *.whetpack, searched in order after the cache  |
 // | WHET_TRUSTED_KEYS   | comma-separated public keys or files of them: packs must be signed by one of them (any pack) |
-// | WHET_TUNING         | blocking, never (blocking)                                                                   |
+// | WHET_TUNING         | blocking, online, never, offline, deterministic (blocking)                                   |
+// | WHET_ONLINE_SHARE   | most of the calls that may be trials in the online mode, 0 to 1 (0.5)                        |
+// | WHET_ONLINE_SLOWDOWN | what all trials may cost there, as a share of the first 1,000 calls' time, 0 to 1 (0.03)    |
+// | WHET_DRIFT          | on, off: settled winners are watched, and tuned anew on live calls (on in the online mode)   |
 // | WHET_TUNING_BUDGET  | seconds per problem (60)                                                                     |
 // | WHET_CPU_THREADS    | threads of the CPU device (the processors this process may use)                              |
 // | WHET_CXX            | host compiler (clang++, newest first, then g++)                                              |
@@ -37,13 +40,17 @@
 #include "src/base/log.h"
 #include "src/compile/toolchains.h"
 #include "src/device/devices.h"
+#include "src/tune/online.h"
 #include "src/tune/tuner.h"
 
 namespace whet {
 
 enum class TuningMode : uint8_t {
-  kBlocking,  // the first call of an untuned problem tunes before it returns
-  kNever,     // winner where there is one, otherwise the default variant
+  kBlocking,       // the first call of an untuned problem tunes before it returns
+  kOnline,         // it returns at once; trials ride on live calls within a budget
+  kNever,          // winner where there is one, otherwise the default variant
+  kOffline,        // winner; a problem without one is an error that names its key
+  kDeterministic,  // always the default variant, whatever the caches hold: nothing is ever timed
 };
 
 absl::StatusOr<TuningMode> ParseTuningMode(absl::string_view name);
@@ -62,6 +69,8 @@ struct Options {
   CacheEventSink on_cache_event = {};
   TuningMode tuning = TuningMode::kBlocking;
   TuningPolicy tuning_policy;
+  OnlinePolicy online;
+  std::optional<bool> drift;  // nothing: in the online mode
   DeviceOptions device;
   ToolchainOptions toolchains;
   std::vector<std::string> template_directories;

@@ -34,6 +34,8 @@ absl::string_view OriginName(Origin origin) {
       return "tuned";
     case Origin::kDefault:
       return "default";
+    case Origin::kInherited:
+      return "inherited";
   }
   return "none";
 }
@@ -68,8 +70,7 @@ Plan::Plan(Device& device, std::shared_ptr<Module> module, PreparedVariant prepa
   }
 }
 
-absl::Status Plan::Launch(void* const* args, StreamHandle stream) const {
-  if (prepared_.geometry.empty()) return absl::OkStatus();
+absl::Status Plan::CheckPointers(void* const* args) const {
   uintptr_t bits = 0;
   bool null = false;
   for (const int i : pointers_) {
@@ -78,6 +79,16 @@ absl::Status Plan::Launch(void* const* args, StreamHandle stream) const {
     null |= value == 0;
   }
   if (null || (bits & misaligned_) != 0) return BadPointer(args);
+  return absl::OkStatus();
+}
+
+absl::Status Plan::TrialRun(void* const* args, absl::Duration limit) const {
+  return device_.TrialLaunch(prepared_.kernel, prepared_.geometry, args, limit);
+}
+
+absl::Status Plan::LaunchNow(void* const* args, StreamHandle stream) const {
+  if (prepared_.geometry.empty()) return absl::OkStatus();
+  if (absl::Status s = CheckPointers(args); !s.ok()) return s;
   if (!prepared_.tensor_maps.empty()) return LaunchWithTensorMaps(args, stream);
   return device_.Launch(prepared_.kernel, prepared_.geometry, args, stream);
 }

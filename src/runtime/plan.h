@@ -3,7 +3,7 @@
 //   void* args[] = {&q, &k, &v, &o, &lse, &scale};       // args[i] points to the value of argument
 //   i, as in cuLaunchKernel absl::Status status = plan->Launch(args, stream);
 //
-// Immutable after it is made and thread-safe; belongs to its Runtime and lives as long.
+// Immutable after it is published and thread-safe; belongs to its Runtime and lives as long.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@
 namespace whet {
 
 // Where a variant or its code came from.
-enum class Origin : uint8_t { kNone, kUserCache, kPack, kCompiled, kTuned, kDefault };
+enum class Origin : uint8_t { kNone, kUserCache, kPack, kCompiled, kTuned, kDefault, kInherited };
 // kPack when a layered cache found it in a pack, else kUserCache.
 Origin OriginOfLayer(absl::string_view layer);
-// "none", "user cache", "pack", "compiled", "tuned", "default"
+// "none", "user cache", "pack", "compiled", "tuned", "default", "inherited"
 absl::string_view OriginName(Origin origin);
 
 // How a plan came about, for people and events.
@@ -32,16 +32,29 @@ struct Resolution {
   std::string problem;  // canonical text
   std::string target;
   std::string variant;
-  Origin variant_origin = Origin::kNone;  // kUserCache, kPack, kTuned or kDefault
+  // kUserCache, kPack, kTuned, kDefault, or kInherited: a stored winner for another class of data.
+  Origin variant_origin = Origin::kNone;
   Origin code_origin =
       Origin::kNone;     // kUserCache, kPack or kCompiled; kNone when there is nothing to run
   std::string compiler;  // "hostcxx 14.0.6", of the code that runs
+  std::string code_key;  // its key record
   int variants = 0;      // of the problem on this device
   int compiled = 0;      // code objects compiled for this plan
   double gain =
       0;  // default variant's time over the winner's, as measured when it was tuned; 0: unknown
   std::string note;  // why something else than asked for was taken, when so
   absl::Duration total, compile, tune;
+};
+
+class Plan;
+
+// Takes over the launches of a plan whose tuning goes on (live_calls.h).
+class LiveLaunch {
+ public:
+  virtual ~LiveLaunch() = default;
+  virtual absl::Status Launch(void* const* args, StreamHandle stream) = 0;
+  // What a launch runs now, trials aside.
+  virtual const Plan& Current() const = 0;
 };
 
 class Plan {
@@ -59,9 +72,26 @@ class Plan {
   // Starts the kernel and returns. args[i] points to the value of argument i; those of absent
   // arguments are ignored. InvalidArgument when the pointer of a present, non-empty argument is
   // null or not a multiple of the problem's alignment.
-  absl::Status Launch(void* const* args, StreamHandle stream) const;
+  absl::Status Launch(void* const* args, StreamHandle stream) const {
+    if (live_ != nullptr) return live_->Launch(args, stream);
+    return LaunchNow(args, stream);
+  }
+  // This very variant, whatever else is going on.
+  absl::Status LaunchNow(void* const* args, StreamHandle stream) const;
+  // The part of Launch that looks at the arguments.
+  absl::Status CheckPointers(void* const* args) const;
+  // Runs it where a fault or an endless loop harms nobody, as far as the device can
+  // (Device::TrialLaunch); waits.
+  absl::Status TrialRun(void* const* args, absl::Duration limit) const;
+
+  // Before the plan is published, by one thread. Not owned; must live as long as launches do.
+  void set_live(LiveLaunch* live) { live_ = live; }
+  // The plan that launches run now: another one once live tuning has found a better variant.
+  const Plan& Current() const { return live_ != nullptr ? live_->Current() : *this; }
 
   const Resolution& resolution() const { return resolution_; }
+  // Before the plan is published.
+  Resolution& mutable_resolution() { return resolution_; }
   const LaunchGeometry& geometry() const { return prepared_.geometry; }
   const std::vector<Argument>& arguments() const { return arguments_; }
   // The measurements, when this plan was tuned in this process; else null.
@@ -82,6 +112,7 @@ class Plan {
   void LearnMaps(void* const* args) const;
 
   Device& device_;
+  LiveLaunch* live_ = nullptr;
   std::shared_ptr<Module> module_;
   PreparedVariant prepared_;
   std::vector<Argument> arguments_;

@@ -2,9 +2,10 @@
 //
 //   Resolver resolver(device, store, toolchains, options, log, counters);
 //   absl::StatusOr<std::unique_ptr<Plan>> plan = resolver.Resolve(kernel_template, problem, args,
-//   stream, /*retune=*/false);
+//   stream, Purpose::kLaunch, progress);
 //
-// 1. variant: the stored winner -> tuned now (blocking mode, with arguments) -> the default
+// 1. variant: the stored winner of the nearest class of data -> tuned now (blocking mode, with
+// arguments) -> the default; in the online mode the plan's launches go on tuning (live_calls.h)
 // 2. code: the winner's own -> any compiler's for the same source -> compiled; refused by the
 // driver: rebuilt once
 // 3. a variant whose code cannot be had gives way to the next one, and the plan says so
@@ -14,21 +15,37 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cache/store.h"
 #include "src/base/log.h"
+#include "src/base/mutex.h"
 #include "src/compile/toolchains.h"
 #include "src/device/device.h"
 #include "src/model/kernel_template.h"
+#include "src/model/key.h"
+#include "src/runtime/background.h"
 #include "src/runtime/code_provider.h"
+#include "src/runtime/live_calls.h"
 #include "src/runtime/options.h"
 #include "src/runtime/plan.h"
+#include "src/runtime/trial_log.h"
+#include "src/tune/signature.h"
 #include "src/tune/tuner.h"
 
 namespace whet {
+
+// What a plan is wanted for, which decides how long its making may take.
+enum class Purpose : uint8_t {
+  kLaunch,   // somebody waits: a blocking first call tunes with little patience
+  kPrepare,  // explicit warm-up: tunes thoroughly, in the online mode too
+  kTune,     // tunes whatever the caches hold; their winner is only the incumbent
+};
 
 struct ResolverCounters {
   CompileCounters compile;
@@ -49,15 +66,19 @@ struct LoadedVariant {
 class Resolver {
  public:
   Resolver(Device& device, Store& store, Toolchains& toolchains, const Options& options,
-           const Logger& log, ResolverCounters& counters);
+           const Logger& log, ResolverCounters& counters, Background& background);
 
-  // `args` as in Plan::Launch, or null: then nothing is tuned. With `retune` the caches' winner is
-  // only the incumbent. Errors: those of KernelTemplate::Variants, of the compilers (when no
-  // variant's code can be had), FailedPrecondition while `stream` is being captured, NotFound under
-  // the offline policy.
+  // Told, in the background, what live tuning has settled.
+  void SetSettledSink(std::function<void(const Resolution&)> sink) { settled_ = std::move(sink); }
+  LiveCounters live_counters() const;
+
+  // `args` as in Plan::Launch, or null: then nothing is tuned. Errors: those of
+  // KernelTemplate::Variants, of the compilers (when no variant's code can be had),
+  // FailedPrecondition while `stream` is being captured, NotFound under the offline cache policy and
+  // the offline tuning mode.
   absl::StatusOr<std::unique_ptr<Plan>> Resolve(const KernelTemplate& kernel_template,
                                                 const Problem& problem, void* const* args,
-                                                StreamHandle stream, bool retune,
+                                                StreamHandle stream, Purpose purpose,
                                                 const TuningProgress& progress);
 
   absl::StatusOr<std::unique_ptr<Plan>> ResolveVariant(const KernelTemplate& kernel_template,
@@ -69,24 +90,54 @@ class Resolver {
                                      const Variant& variant, absl::string_view code_key);
 
  private:
+  class FetchedVariants;
   struct Choice;
-  Choice ChooseStored(const std::string& tuning_key, const std::vector<Variant>& variants) const;
-  absl::StatusOr<Choice> ChooseByTuning(const KernelTemplate& kernel_template,
-                                        const Problem& problem, const std::string& tuning_key,
-                                        const std::vector<Variant>& variants,
-                                        const std::string& incumbent, void* const* args,
-                                        StreamHandle stream, const TuningProgress& progress);
+  // What is the same all along while one problem is resolved.
+  struct Task {
+    const KernelTemplate& kernel_template;
+    const Problem& problem;
+    void* const* args;
+    StreamHandle stream;
+    std::vector<Argument> arguments;
+    std::vector<Variant> variants;
+    KeyRecord tuning_key;
+    std::optional<DataSignature> signature;  // of the call's inputs, where it was taken
+  };
+
+  absl::StatusOr<Task> MakeTask(const KernelTemplate& kernel_template, const Problem& problem,
+                                void* const* args, StreamHandle stream) const;
+  std::optional<DataSignature> Sign(const Task& task) const;
+  TrialLogOptions LogOptions(const Task& task) const;
+  absl::StatusOr<Choice> ChooseStored(Task& task) const;
+  absl::StatusOr<Choice> ChooseByTuning(Task& task, const std::string& incumbent, Purpose purpose,
+                                        const TuningProgress& progress);
+  absl::Status ChooseAndLoad(Task& task, Purpose purpose, const TuningProgress& progress,
+                             Choice& choice, Resolution& resolution);
+  absl::Status LoadChoice(const Task& task, Choice& choice, Resolution& resolution);
+  absl::StatusOr<LoadedVariant> LoadCode(const KernelTemplate& kernel_template,
+                                         const Problem& problem, VariantCode code);
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Problem& problem,
                                                  std::vector<Argument> arguments,
                                                  LoadedVariant loaded, Resolution resolution);
+  void AttachLive(const Task& task, const Choice& choice, Plan& plan);
+  void KeepWinner(const KeyRecord& tuning_key, const TuningResult& result,
+                  const std::string& code_key, const std::string& compiler,
+                  const std::optional<DataSignature>& signature) const;
+  void KeepSettled(const KeyRecord& tuning_key, const LiveOutcome& outcome);
+  std::string ToolchainText() const;
 
   Device& device_;
   Store& store_;
+  Toolchains& toolchains_;
   const Options& options_;
   const Logger& log_;
   ResolverCounters& counters_;
+  Background& background_;
   const DeviceLimits limits_;
   CodeProvider code_;
+  std::function<void(const Resolution&)> settled_;
+  mutable Mutex live_mutex_;
+  std::vector<std::unique_ptr<LiveCalls>> live_ ABSL_GUARDED_BY(live_mutex_);
 };
 
 }  // namespace whet

@@ -27,8 +27,17 @@ class DeviceRuntime final : public Runtime {
         device_(std::move(device)),
         store_(LayeredCache::Open(LayersOf(options_), log_)),
         toolchains_(options_.toolchains),
-        resolver_(*device_, *store_, toolchains_, options_, log_, counters_),
-        builtin_files_(BuiltinTemplateFiles()) {}
+        resolver_(*device_, *store_, toolchains_, options_, log_, counters_, background_),
+        builtin_files_(BuiltinTemplateFiles()) {
+    resolver_.SetSettledSink([this](const Resolution& resolution) {
+      ResolutionSink sink;
+      {
+        MutexLock lock(sinks_mutex_);
+        sink = resolved_;
+      }
+      if (sink) sink(resolution);
+    });
+  }
 
   absl::Status LoadTemplateDirectories() {
     for (const std::string& directory : options_.template_directories) {
@@ -98,13 +107,13 @@ class DeviceRuntime final : public Runtime {
   absl::StatusOr<const Plan*> Prepare(const KernelTemplate& kernel_template, const Problem& problem,
                                       void* const* args, StreamHandle stream) override {
     const PlanKey key{&kernel_template, problem.packed()};
-    if (const Plan* plan = plans_.Find(key)) return plan;
-    return ResolveOnce(kernel_template, problem, args, stream, /*retune=*/false);
+    if (const Plan* plan = plans_.Find(key)) return &plan->Current();
+    return ResolveOnce(kernel_template, problem, args, stream, Purpose::kPrepare);
   }
 
   absl::StatusOr<const Plan*> Tune(const KernelTemplate& kernel_template, const Problem& problem,
                                    void* const* args, StreamHandle stream) override {
-    return ResolveOnce(kernel_template, problem, args, stream, /*retune=*/true);
+    return ResolveOnce(kernel_template, problem, args, stream, Purpose::kTune);
   }
 
   absl::StatusOr<const Plan*> PrepareVariant(const KernelTemplate& kernel_template,
@@ -145,6 +154,11 @@ class DeviceRuntime final : public Runtime {
     result.tuning_failures = counters_.tuning_failures;
     result.loads = counters_.loads;
     result.load_failures = counters_.load_failures;
+    const LiveCounters live = resolver_.live_counters();
+    result.live_tunings = live.rounds;
+    result.live_trials = live.admissions;
+    result.drift_checks = live.checks;
+    result.drifts = live.drifts;
     result.store = store_->counters();
     return result;
   }
@@ -170,18 +184,19 @@ class DeviceRuntime final : public Runtime {
   absl::Status LaunchFirst(const KernelTemplate& kernel_template, const Problem& problem,
                            void* const* args, StreamHandle stream) {
     const absl::StatusOr<const Plan*> plan =
-        ResolveOnce(kernel_template, problem, args, stream, /*retune=*/false);
+        ResolveOnce(kernel_template, problem, args, stream, Purpose::kLaunch);
     if (!plan.ok()) return plan.status();
     return (*plan)->Launch(args, stream);
   }
 
   absl::StatusOr<const Plan*> ResolveOnce(const KernelTemplate& kernel_template,
                                           const Problem& problem, void* const* args,
-                                          StreamHandle stream, bool retune) {
+                                          StreamHandle stream, Purpose purpose) {
     const PlanKey key{&kernel_template, problem.packed()};
     return flights_.Do(problem.text(), [&]() -> absl::StatusOr<const Plan*> {
       // Somebody may have landed between the caller's look and this flight.
-      if (const Plan* plan = plans_.Find(key); plan != nullptr && !retune) return plan;
+      const Plan* const there = plans_.Find(key);
+      if (there != nullptr && purpose != Purpose::kTune) return there;
       ProgressSink progress;
       ResolutionSink resolved;
       {
@@ -190,7 +205,7 @@ class DeviceRuntime final : public Runtime {
         resolved = resolved_;
       }
       absl::StatusOr<std::unique_ptr<Plan>> plan =
-          resolver_.Resolve(kernel_template, problem, args, stream, retune,
+          resolver_.Resolve(kernel_template, problem, args, stream, purpose,
                             [&](absl::string_view stage, int done, int of) {
                               if (progress) progress(problem.text(), stage, done, of);
                             });
@@ -220,6 +235,8 @@ class DeviceRuntime final : public Runtime {
   Mutex sinks_mutex_;
   ProgressSink progress_ ABSL_GUARDED_BY(sinks_mutex_);
   ResolutionSink resolved_ ABSL_GUARDED_BY(sinks_mutex_);
+  // The last member: what it runs uses all the others, so it ends before them.
+  BackgroundThread background_;
 };
 
 }  // namespace

@@ -33,6 +33,9 @@ struct RuntimeCounters {
   int64_t compiles = 0, compile_failures = 0;
   int64_t tunings = 0, tuning_failures = 0;
   int64_t loads = 0, load_failures = 0;
+  int64_t live_tunings = 0;  // rounds on live calls that have settled
+  int64_t live_trials = 0;   // launches on scratch beside live calls
+  int64_t drift_checks = 0, drifts = 0;
   StoreCounters store;
 };
 
@@ -62,8 +65,9 @@ class Runtime {
   virtual absl::StatusOr<const KernelTemplate*> AddTemplate(const std::string& name,
                                                             const TemplateFiles& files) = 0;
 
-  // Settles the problem without launching it: from the caches, or by compiling and (blocking
-  // tuning, with `args`) tuning on the caller's tensors. With args == nullptr nothing is tuned.
+  // Settles the problem without launching it: from the caches, or by compiling and (blocking and
+  // online tuning, with `args`) tuning thoroughly on the caller's tensors. With args == nullptr
+  // nothing is tuned.
   // FailedPrecondition while `stream` is being captured and there is no plan yet.
   virtual absl::StatusOr<const Plan*> Prepare(const KernelTemplate& kernel_template,
                                               const Problem& problem, void* const* args,
@@ -102,11 +106,8 @@ struct CompiledVariant {
 
 // Compiles `variants` for a target that need not be here, side by side, into the store: what `whet
 // compile` does. One result per variant, in order. NotFound when no compiler here knows the target.
-absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(Runtime& runtime,
-                                                             const KernelTemplate& kernel_template,
-                                                             const Problem& problem,
-                                                             const std::vector<Variant>& variants,
-                                                             const Target& target,
-                                                             const ProgressSink& progress);
+absl::StatusOr<std::vector<CompiledVariant>> CompileVariants(
+    Runtime& runtime, const KernelTemplate& kernel_template, const Problem& problem,
+    const std::vector<Variant>& variants, const Target& target, const ProgressSink& progress);
 
 }  // namespace whet

@@ -11,11 +11,17 @@ namespace {
 
 // Racing keeps as many of the best's latest times; older ones are of another clock.
 constexpr size_t kRecent = 15;
+// A time that has not come after so many calls does not come any more.
+constexpr int64_t kLost = 32;
 
 }  // namespace
 
 OnlineTuner::OnlineTuner(int candidates, int initial, const OnlinePolicy& policy)
-    : policy_(policy), best_(initial), entries_(static_cast<size_t>(candidates)) {
+    : policy_(policy),
+      best_(initial),
+      entries_(static_cast<size_t>(candidates)),
+      issued_(static_cast<size_t>(candidates), 0),
+      issued_at_(static_cast<size_t>(candidates), 0) {
   MutexLock lock(mutex_);
   entries_[static_cast<size_t>(initial)].state = State::kRacing;
   if (candidates == 1) settled_.store(true, std::memory_order_release);
@@ -82,6 +88,17 @@ void OnlineTuner::Rejected(int candidate) {
   entries_[static_cast<size_t>(candidate)].state = State::kOut;
 }
 
+bool OnlineTuner::NeedsTrials(int candidate) const {
+  const Entry& e = entries_[static_cast<size_t>(candidate)];
+  return candidate != best() && e.state == State::kRacing &&
+         e.trials_ns.size() < static_cast<size_t>(policy_.trials);
+}
+
+bool OnlineTuner::Outstanding(int candidate) const {
+  const auto i = static_cast<size_t>(candidate);
+  return issued_[i] >= policy_.trials && calls_ - issued_at_[i] < kLost;
+}
+
 // The admitted one with the fewest trials; among equals the one that looked fastest.
 int OnlineTuner::NextRacing() const {
   int next = -1;
@@ -89,7 +106,7 @@ int OnlineTuner::NextRacing() const {
   for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
     const Entry& e = entries_[static_cast<size_t>(i)];
     if (i == current || e.state != State::kRacing) continue;
-    if (e.trials_ns.size() >= static_cast<size_t>(policy_.trials)) continue;
+    if (!NeedsTrials(i) || Outstanding(i)) continue;
     if (next >= 0) {
       const Entry& n = entries_[static_cast<size_t>(next)];
       if (e.trials_ns.size() > n.trials_ns.size()) continue;
@@ -104,13 +121,29 @@ int OnlineTuner::Choose() {
   if (settled()) return best();
   MutexLock lock(mutex_);
   ++calls_;
-  if (!blocks_.empty()) return blocks_[block_].candidate;
+  if (!blocks_.empty()) {
+    if (issuing_ == blocks_.size()) {
+      // All turns were had; what is missing of their times is on its way, or lost.
+      if (++issued_calls_ > kLost) DecideDuels();
+      return best();
+    }
+    const int turn = blocks_[issuing_].candidate;
+    if (++issued_calls_ == policy_.duel_calls) {
+      issued_calls_ = 0;
+      ++issuing_;
+    }
+    return turn;
+  }
   const int challenger = NextRacing();
   if (challenger < 0 || BestNs() == 0) return best();
   if (static_cast<double>(trial_calls_) >= policy_.share * static_cast<double>(calls_)) {
     return best();
   }
   ++trial_calls_;
+  const auto c = static_cast<size_t>(challenger);
+  if (calls_ - issued_at_[c] >= kLost) issued_[c] = static_cast<int>(entries_[c].trials_ns.size());
+  ++issued_[c];
+  issued_at_[c] = calls_;
   return challenger;
 }
 
@@ -138,6 +171,7 @@ void OnlineTuner::RecordTrial(int candidate, double ns) {
 void OnlineTuner::Record(int candidate, double ns) {
   if (settled()) return;
   MutexLock lock(mutex_);
+  ++recorded_;
   if (!blocks_.empty()) {
     RecordDuel(candidate, ns);
     return;
@@ -145,7 +179,9 @@ void OnlineTuner::Record(int candidate, double ns) {
   RecordTrial(candidate, ns);
   if (BestNs() == 0) return;
   const bool admissions_over = NextUnknown() < 0 || !BudgetLeft(0.67);
-  const bool racing_over = NextRacing() < 0 || !BudgetLeft(0.85);
+  bool racing = false;
+  for (int i = 0; i < static_cast<int>(entries_.size()); ++i) racing |= NeedsTrials(i);
+  const bool racing_over = !racing || !BudgetLeft(0.85);
   if (admissions_over && racing_over) BeginDuels();
 }
 
@@ -173,19 +209,28 @@ void OnlineTuner::BeginDuels() {
     }
   }
   blocks_.push_back({.candidate = current, .ns = {}});
+  from_before_ = std::min(calls_ - recorded_, kLost);
 }
 
 void OnlineTuner::RecordDuel(int candidate, double ns) {
-  Block& block = blocks_[block_];
-  // Also of a call from before the turn, whose time comes late.
   if (candidate != best()) cost_ns_ += ns - BestNs();
-  if (candidate != block.candidate) return;
-  block.ns.push_back(ns);
-  if (block.ns.size() < static_cast<size_t>(policy_.duel_calls)) {
-    if (!BudgetLeft(1)) DecideDuels();
+  // Times come in the order of the calls; those of calls from before the duels are no part of them.
+  if (from_before_ > 0) {
+    --from_before_;
     return;
   }
-  if (++block_ == blocks_.size()) DecideDuels();
+  // Neighbouring turns differ, so a time of the next one means that this one's are complete.
+  const bool next = block_ + 1 < blocks_.size() && blocks_[block_ + 1].candidate == candidate;
+  if (candidate != blocks_[block_].candidate) {
+    if (!next) return;
+    ++block_;
+  }
+  blocks_[block_].ns.push_back(ns);
+  const bool last = block_ + 1 == blocks_.size();
+  if (!BudgetLeft(1) ||
+      (last && blocks_[block_].ns.size() >= static_cast<size_t>(policy_.duel_calls))) {
+    DecideDuels();
+  }
 }
 
 void OnlineTuner::DecideDuels() {

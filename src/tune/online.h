@@ -107,6 +107,8 @@ class OnlineTuner {
   double Estimate(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool BudgetLeft(double share) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int NextUnknown() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool NeedsTrials(int candidate) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Outstanding(int candidate) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int NextRacing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginDuels() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordDuel(int candidate, double ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -119,11 +121,18 @@ class OnlineTuner {
   std::atomic<bool> settled_{false};
   Mutex mutex_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  // Per candidate: trials that were handed out, and the call of the last.
+  std::vector<int> issued_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> issued_at_ ABSL_GUARDED_BY(mutex_);
+  int64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t trial_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   double cost_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);  // of the duels; empty before them
-  size_t block_ ABSL_GUARDED_BY(mutex_) = 0;           // the one that runs
+  size_t block_ ABSL_GUARDED_BY(mutex_) = 0;           // whose times come
+  size_t issuing_ ABSL_GUARDED_BY(mutex_) = 0;         // whose calls are handed out
+  int64_t issued_calls_ ABSL_GUARDED_BY(mutex_) = 0;   // of it
+  int64_t from_before_ ABSL_GUARDED_BY(mutex_) = 0;  // times that are still to come of older calls
 };
 
 }  // namespace whet

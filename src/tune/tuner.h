@@ -134,6 +134,7 @@ struct TuningResult {
   absl::Duration soak;          // the longest that a finalist took to become flat
   bool kept_incumbent = false;  // another was faster, but not by as much as `replace_gain` asks
   bool budget_spent = false;    // before the protocol was through
+  std::string data_signature;   // of the inputs, as JSON (signature.h); set by who took it
 };
 
 // What the tuner is doing, for progress lines: stage ("compile", "verify", "screen", "finals"), how

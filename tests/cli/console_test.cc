@@ -71,11 +71,15 @@ TEST(ConsoleTest, PlainProgressIsALinePerStageAndOneEveryFiveSeconds) {
   progress("p", "compile", 2, 3);
   progress("p", "compile", 3, 3);
   progress("p", "screen", 1, 2);
+  progress("p", "screen", 2, 2);
+  progress("p", "screen", 2, 2);
+  progress("p", "compile", 3, 3);
   EXPECT_EQ(err.text(),
-            "whet: compiling 0 of 3 (0.0 s)\n"
-            "whet: compiling 2 of 3 (6.0 s)\n"
-            "whet: compiling 3 of 3 (6.0 s)\n"
-            "whet: screening 1 of 2 (0.0 s)\n");
+            "whet: compiling 0 of 3\n"
+            "whet: compiling 2 of 3, after 6.0 s\n"
+            "whet: compiling 3 of 3, after 6.0 s\n"
+            "whet: screening 1 of 2, after 6.0 s\n"
+            "whet: screening 2 of 2, after 6.0 s\n");
   EXPECT_EQ(out.text(), "");
 }
 

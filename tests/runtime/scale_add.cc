@@ -43,6 +43,23 @@ TemplateFiles ScaleAddFiles(const char* flavours, int default_flavour) {
       const float factor = *static_cast<const float*>(args[2]);
       const long begin = static_cast<long>(block->index[0]) * 1024;
       const long end = begin + 1024 < SHAPE_N ? begin + 1024 : SHAPE_N;
+#if defined(TUNE_FLAVOUR) && TUNE_FLAVOUR == 4
+      // Nobody may find out that it does not end.
+      for (volatile long turns = 0; x != nullptr; turns = turns + 1) {
+      }
+#endif
+#if defined(TUNE_FLAVOUR) && TUNE_FLAVOUR == 5
+      *(volatile int*)16 = 1;
+#endif
+#if defined(TUNE_FLAVOUR) && TUNE_FLAVOUR == 6
+      if (end == SHAPE_N) y[SHAPE_N + 1] = 0;
+#endif
+#if defined(TUNE_FLAVOUR) && TUNE_FLAVOUR == 7
+      volatile float sink = 0;
+      for (int turn = 0; turn < 40; ++turn) {
+        for (long i = begin; i < end; ++i) sink = sink + x[i];
+      }
+#endif
       for (long i = begin; i < end; ++i) y[i] = factor * x[i] + y[i];
 #if defined(TUNE_FLAVOUR) && TUNE_FLAVOUR == 2
       y[begin] = 0;
