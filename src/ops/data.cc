@@ -139,6 +139,16 @@ const std::vector<Kind>& Kinds() {
              p.rows > 1 ? static_cast<double>(p.row) / static_cast<double>(p.rows - 1) : 0;
          return s.Normal(i) * (name == "k" ? 0.5 + 2.5 * ramp : 1);
        }},
+      {{"biased",
+        "about one channel in 24 of k (or x) has a mean of 30, as projections with biases make"},
+       [](const Source& s, absl::string_view name, const Place& p, uint64_t i) {
+         const bool biased = (name == "k" || name == "x") && s.OutlierChannel(p.channel);
+         return s.Normal(i) + (biased ? 30 : 0);
+       }},
+      {{"v_mean", "v has a mean of 1: what errors of the row sums show on"},
+       [](const Source& s, absl::string_view name, const Place&, uint64_t i) {
+         return s.Normal(i) + (name == "v" ? 1 : 0);
+       }},
       {{"v_ones", "v is 1 everywhere: every row of the output must be 1"},
        [](const Source& s, absl::string_view name, const Place&, uint64_t i) {
          return name == "v" ? 1.0 : s.Normal(i);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "src/ops/attention_forward.h"
 #include "src/ops/attention_forward_fp8.h"
+#include "src/ops/quantize_fp8.h"
 #include "src/ops/rms_norm.h"
 
 namespace whet {
@@ -58,10 +59,12 @@ absl::StatusOr<std::vector<OutputCheck>> Operation::Check(const Problem&, const 
 const Operation& OperationFor(absl::string_view template_name) {
   static const AttentionForward* const attention_forward = new AttentionForward;
   static const AttentionForwardFp8* const attention_forward_fp8 = new AttentionForwardFp8;
+  static const QuantizeFp8* const quantize_fp8 = new QuantizeFp8;
   static const RmsNorm* const rms_norm = new RmsNorm;
   static const GenericOperation* const generic = new GenericOperation;
   if (template_name == attention_forward->name()) return *attention_forward;
   if (template_name == attention_forward_fp8->name()) return *attention_forward_fp8;
+  if (template_name == quantize_fp8->name()) return *quantize_fp8;
   if (template_name == rms_norm->name()) return *rms_norm;
   return *generic;
 }

@@ -1,0 +1,281 @@
+"""Checks and times quantize_fp8's GPU kernel on a CUDA device, against what a copy reaches in the same run.
+
+    python3 quantize_gpu.py [--no-time] [--out results.json]        # needs torch and cupy
+    python3 quantize_gpu.py --build --cubins DIR                    # beforehand, on a machine with nvcc: compiling takes longest
+
+A share of 100 % means: the bytes read and written once, at the rate at which torch copies 512 MiB. Bytes, scales, means and shifts are compared
+with torch in float64 for every element; a byte may differ by one step where its element lies in the middle of two."""
+import argparse, hashlib, json, os, re, subprocess, sys
+
+try:
+    import torch
+except ImportError:  # only --build can do without
+    torch = None
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../kernel_templates")
+CODES = {"f32": 1, "f16": 2, "bf16": 3, "e4m3": 4, "e4m3fnuz": 5, "e5m2": 6, "i8": 7, "u8": 8, "i32": 9, "i64": 10}
+
+
+def expand(path, seen):
+    lines = []
+    for line in open(os.path.join(ROOT, path)):
+        m = re.match(r'\s*#include "(.*)"', line)
+        if m:
+            if m[1] not in seen:
+                seen.add(m[1])
+                lines += expand(m[1], seen)
+        elif line.strip() != "#pragma once":
+            lines.append(line)
+    return lines
+
+
+def complete(**given):
+    """The fields of a problem with contiguous tensors, and the derived values."""
+    n = dict(dtype="bf16", to="e4m3", batch=1, heads=1, seq=1, dim=128, transpose=0, scale_rows=0, per_tensor=0, power_of_two=0, center=0, rotate=0,
+             lse_shift=0, heads_mean=0, alignment=16)
+    n.update(given)
+    h, s, d = n["heads"], n["seq"], n["dim"]
+    rows, pitch = (d, -(-s // 16) * 16) if n["transpose"] else (s, d)
+    for key, value in dict(x_stride_b=h * s * d, x_stride_h=s * d, x_stride_s=d, y_stride_b=h * rows * pitch, y_stride_h=rows * pitch,
+                           y_stride_r=pitch).items():
+        n.setdefault(key, value)
+    chunks = max(1, -(-s // 256))
+    n["mean_heads"] = n["heads_mean"] or h
+    n["scale_blocks"] = max(1, -(-s // n["scale_rows"])) if n["scale_rows"] else 1
+    n["statistics"] = int(n["center"] == 1 or n["scale_rows"] == 0)
+    n["statistics_chunks"] = chunks
+    n["workspace_words"] = 8 + n["batch"] * h * (4 + 3 * d * (chunks + 1)) if n["statistics"] else 8
+    return n
+
+
+def source(n, threads, shared):
+    text = "#define WHET_PLATFORM_CUDA 1\n#define WHET_ENTRY quantize_fp8_gpu\n#define LAUNCH_BLOCK_X %d\n#define LAUNCH_SHARED_BYTES %d\n#define TUNE_THREADS %d\n" % (
+        threads, shared, threads)
+    text += "".join("#define WHET_%s %d\n" % (k.upper(), v) for k, v in CODES.items())
+    text += "".join("#define SHAPE_%s %s\n" % (k.upper(), CODES.get(v, v)) for k, v in n.items())
+    return text + "".join(expand("quantize_fp8/gpu.cu", set()))
+
+
+def cubin_of(folder, text):
+    return os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:20] + ".cubin")
+
+
+def build(folder, n, threads, shared):
+    text = source(n, threads, shared)
+    path = cubin_of(folder, text)
+    if not os.path.exists(path):
+        with open(path + ".cu", "w") as f:
+            f.write(text)
+        subprocess.run(["nvcc", "-std=c++17", "-arch=sm_90a", "-cubin", "-o", path, path + ".cu"], check=True)
+        os.remove(path + ".cu")
+
+
+def shared_bytes(n, threads):
+    return 1536 + max(threads * 32, n["dim"] * (threads // 4 + 4) if n["transpose"] else 0)
+
+
+class Kernel:
+    def __init__(self, n, threads, folder):
+        import cupy
+        self.n, self.threads = n, threads
+        self.shared = shared_bytes(n, threads)
+        blocks = torch.cuda.get_device_properties(0).multi_processor_count * ((768 if n["dim"] <= 128 else 512) // threads)
+        tiles = max(1, n["batch"] * n["heads"] * -(-n["seq"] // (threads // 4)))
+        self.grid = blocks if n["statistics"] else min(tiles, blocks)
+        text = source(n, threads, self.shared)
+        if folder and os.path.exists(cubin_of(folder, text)):
+            self.module = cupy.RawModule(path=cubin_of(folder, text))
+        else:
+            self.module = cupy.RawModule(code=text, backend="nvrtc", options=("-std=c++17", "-arch=sm_90a"))
+        self.function = self.module.get_function("quantize_fp8_gpu")
+        self.function.max_dynamic_shared_size_bytes = self.shared
+
+    def launch(self, t):
+        import numpy as np
+        pointers = [np.uint64(t[name].data_ptr() if t[name] is not None else 0) for name in ("x", "mean_in", "y", "scale", "mean", "lse_shift", "workspace")]
+        self.function((self.grid,), (self.threads,), (*pointers, np.float32(t["multiplier"]), np.float32(t["logit_scale"])), shared_mem=self.shared)
+
+
+def rotation(dim, device):
+    h = torch.ones(1, 1, dtype=torch.float64, device=device)
+    part = 64 if dim == 192 else dim
+    while h.shape[0] < part:
+        h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
+    h = h / part ** 0.5
+    if dim == 192:
+        h = torch.kron(torch.eye(3, dtype=torch.float64, device=device) - 2 / 3, h)
+    d = (torch.arange(dim, device=device) & ~24) + 1
+    return (1 - 2 * (((d * 0x9E3779B1) >> 31) & 1)).double()[:, None] * h.T
+
+
+def tensors(n, kind):
+    dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[n["dtype"]]
+    x = torch.randn(n["batch"], n["heads"], n["seq"], n["dim"], device="cuda")
+    if kind == "biased":
+        x[..., ::24] += 30
+    if kind == "outlier":
+        x[..., ::24] *= 8
+    if kind == "nan":
+        x[:, :, n["seq"] // 3, n["dim"] // 2] = float("nan")
+        x[:, :, n["seq"] // 2, n["dim"] - 1] = float("inf")
+    f32 = lambda *shape: torch.full(shape, float("nan"), device="cuda")
+    blocks = n["scale_blocks"]
+    return dict(x=x.to(dtype), mean_in=torch.randn(n["batch"], n["mean_heads"], n["dim"], device="cuda") if n["center"] == 2 or n["lse_shift"] else None,
+                y=torch.full((n["batch"] * n["y_stride_b"],), 0xAA, dtype=torch.uint8, device="cuda"), scale=f32(n["batch"], n["heads"], blocks),
+                mean=f32(n["batch"], n["heads"], n["dim"]) if n["center"] == 1 else None,
+                lse_shift=f32(n["batch"], n["heads"], n["seq"]) if n["lse_shift"] else None,
+                workspace=torch.zeros(n["workspace_words"], dtype=torch.int32, device="cuda") if n["statistics"] else None,
+                multiplier=1.25, logit_scale=n["dim"] ** -0.5)
+
+
+def verify(n, t):
+    """What is wrong, or an empty text."""
+    wrong = []
+    x = t["x"].double()
+    if n["center"] == 1:
+        mean = x.mean(2)
+        if not torch.allclose(t["mean"].double(), mean, rtol=1e-5, atol=1e-5, equal_nan=True):
+            wrong.append("mean off by %g" % (t["mean"].double() - mean).abs().max())
+        z = x - mean[:, :, None]
+    else:
+        z = x - t["mean_in"].double()[:, :, None] if n["center"] == 2 else x
+    if n["lse_shift"]:
+        mean = t["mean_in"].double().repeat_interleave(n["heads"] // n["mean_heads"], 1)
+        shift = (x * mean[:, :, None]).sum(-1) * t["logit_scale"]
+        if not torch.allclose(t["lse_shift"].double(), shift, rtol=1e-4, atol=1e-3, equal_nan=True):
+            wrong.append("lse_shift off by %g" % (t["lse_shift"].double() - shift).abs().max())
+    if n["rotate"]:
+        z = z @ rotation(n["dim"], z.device)
+    top = torch.where(z.isfinite(), z.abs(), 0).amax(-1)
+    if n["per_tensor"]:
+        top = top.amax().expand_as(top)
+    rows = n["scale_rows"] or n["seq"]
+    blocks = torch.nn.functional.pad(top, (0, -n["seq"] % rows)).view(*top.shape[:2], -1, rows).amax(-1)
+    s = blocks * t["multiplier"] / 448
+    if n["power_of_two"]:
+        s = torch.exp2(torch.ceil(torch.log2(s)))
+    s = torch.where(blocks > 0, s / t["multiplier"], 1)
+    got = t["scale"].double()
+    if not torch.allclose(got, s, rtol=1e-5, atol=0):
+        wrong.append("scales differ in %d of %d" % ((~torch.isclose(got, s, rtol=1e-5)).sum(), s.numel()))
+    full = got.repeat_interleave(rows, -1)[..., :n["seq"], None]
+    want = torch.where(z.isfinite(), z / full, float("nan")).float().to(torch.float8_e4m3fn).float()
+    pitch = n["y_stride_r"]
+    if n["transpose"]:
+        y = t["y"].view(n["batch"], n["heads"], n["dim"], pitch)[..., :n["seq"]].transpose(2, 3)
+    else:
+        y = t["y"].view(n["batch"], n["heads"], n["seq"], pitch)[..., :n["dim"]]
+    y = y.contiguous().view(torch.float8_e4m3fn).float()
+    if (y.isnan() != want.isnan()).any():
+        wrong.append("NaN in %d places instead of %d" % (y.isnan().sum(), want.isnan().sum()))
+    y, want = y.nan_to_num(0), want.nan_to_num(0)
+    if ((y - want).abs() > 0.13 * want.abs() + 0.002).any():
+        wrong.append("a byte is off by more than a step")
+    if (y != want).double().mean() > 5e-3:
+        wrong.append("%.2g of the bytes differ" % (y != want).double().mean())
+    if t["workspace"] is not None and t["workspace"].any():
+        wrong.append("the workspace is not left as zeros")
+    return "; ".join(wrong)
+
+
+CHECKS = [
+    dict(heads=3, seq=777), dict(heads=2, seq=1), dict(heads=2, seq=300, power_of_two=1, center=1), dict(heads=5, seq=1000, scale_rows=64, power_of_two=1),
+    dict(heads=5, seq=1000, scale_rows=128, center=1), dict(heads=4, seq=2050, center=1, rotate=1), dict(heads=4, seq=513, dim=64, center=1, rotate=1, scale_rows=64),
+    dict(heads=4, seq=513, dim=192, center=1, rotate=1, scale_rows=64), dict(heads=4, seq=513, dim=256, center=1, rotate=1, scale_rows=128), dict(heads=4, seq=600, dim=192, rotate=1),
+    dict(heads=4, seq=600, dim=256, rotate=1, power_of_two=1), dict(heads=3, seq=777, transpose=1), dict(heads=3, seq=129, transpose=1, scale_rows=128), dict(heads=3, seq=100, dim=72, transpose=1, center=1),
+    dict(heads=3, seq=100, dim=37, transpose=1, alignment=1), dict(heads=3, seq=100, dim=130, alignment=1, center=2), dict(heads=8, seq=500, heads_mean=2, lse_shift=1, rotate=1, scale_rows=64),
+    dict(heads=8, seq=500, heads_mean=2, lse_shift=1), dict(heads=4, seq=333, batch=3, per_tensor=1, center=1), dict(heads=4, seq=333, batch=3, per_tensor=1, rotate=1, center=1),
+    dict(heads=4, seq=333, dtype="f32", center=1, rotate=1, scale_rows=64), dict(heads=300, seq=70, center=1, rotate=1), dict(heads=2, seq=20000, center=1, rotate=1, power_of_two=1),
+]
+SHAPES = [dict(heads=32, seq=16384), dict(heads=16, seq=16384, dim=192), dict(heads=128, seq=4096), dict(heads=32, seq=2048)]
+TIMED = [
+    ("q, rotated, 64 rows", dict(rotate=1, scale_rows=64, power_of_two=1)), ("q, 64 rows", dict(scale_rows=64, power_of_two=1)), ("q, one scale", dict()),
+    ("k, centred, one scale", dict(center=1)), ("k, centred, 64 rows", dict(center=1, scale_rows=64, power_of_two=1)),
+    ("k, centred, rotated, 64 rows", dict(center=1, rotate=1, scale_rows=64, power_of_two=1)), ("k, centred, rotated, one scale", dict(center=1, rotate=1, power_of_two=1)),
+    ("v, transposed, one scale", dict(transpose=1)),
+]
+
+
+def milliseconds(call, span=0.25):
+    for _ in range(5):
+        call()
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times = []
+    total = 0.0
+    while total < span * 1e3:
+        begin.record()
+        for _ in range(10):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / 10)
+        total += times[-1] * 10
+    return sorted(times)[len(times) // 2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-time", action="store_true")
+    parser.add_argument("--checks", type=int, default=1, help="every n-th correctness case")
+    parser.add_argument("--shapes", type=int, default=4, help="how many shapes are timed")
+    parser.add_argument("--threads", type=int, nargs="*", default=[256, 512])
+    parser.add_argument("--out")
+    parser.add_argument("--cubins", help="folder of --build")
+    parser.add_argument("--build", action="store_true", help="compile into --cubins with nvcc for sm_90a, where there is no GPU")
+    options = parser.parse_args()
+    if options.build:
+        os.makedirs(options.cubins, exist_ok=True)
+        problems = [complete(**case) for case in CHECKS[::options.checks]]
+        problems += [complete(**shape, **fields) for shape in SHAPES[:options.shapes] for _, fields in TIMED]
+        for n in problems:
+            for threads in options.threads:
+                if n["scale_rows"] <= threads // 4:
+                    build(options.cubins, n, threads, shared_bytes(n, threads))
+        return 0
+    torch.manual_seed(1)
+    failed = 0
+    for case in CHECKS[::options.checks]:
+        n = complete(**case)
+        for threads in options.threads:
+            if n["scale_rows"] > threads // 4:
+                continue
+            kernel = Kernel(n, threads, options.cubins)
+            for kind in ("normal", "biased", "outlier") if n["center"] == 1 else ("normal", "nan"):
+                t = tensors(n, kind)
+                for _ in range(3):  # the workspace serves again
+                    kernel.launch(t)
+                torch.cuda.synchronize()
+                wrong = verify(n, t)
+                failed += bool(wrong)
+                if wrong:
+                    print("FAILED", case, threads, kind, wrong, flush=True)
+    print("%d cases failed" % failed, flush=True)
+    results = []
+    if not options.no_time:
+        a = torch.randn(1 << 27, device="cuda")
+        b = torch.empty_like(a)
+        copy = 8 * a.numel() / milliseconds(lambda: b.copy_(a)) / 1e6
+        del a, b
+        print("copy: %.0f GB/s read and written" % copy)
+        for shape in SHAPES[:options.shapes]:
+            for name, fields in TIMED:
+                n = complete(**shape, **fields)
+                t = tensors(n, "normal")
+                best = {}
+                for threads in options.threads:
+                    if n["scale_rows"] <= threads // 4:
+                        kernel = Kernel(n, threads, options.cubins)
+                        best[threads] = milliseconds(lambda: kernel.launch(t))
+                threads = min(best, key=best.get)
+                rate = 3 * t["x"].numel() / best[threads] / 1e6
+                results.append(dict(shape=shape, case=name, threads=threads, milliseconds=best[threads], gb_per_s=rate, share_of_copy=rate / copy))
+                print("%-44s %-32s %3d threads %7.1f us %6.0f GB/s %5.1f %% of a copy   (others: %s)" % (
+                    shape, name, threads, best[threads] * 1e3, rate, 100 * rate / copy, {k: round(v * 1e3, 1) for k, v in best.items() if k != threads}), flush=True)
+    if options.out:
+        json.dump(dict(device=torch.cuda.get_device_name(), failed=failed, results=results), open(options.out, "w"), indent=1)
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

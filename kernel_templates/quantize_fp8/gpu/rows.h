@@ -1,0 +1,245 @@
+// A tile of rows in registers: four neighbouring lanes share a row, each has every fourth piece of eight channels.
+//
+// Channel 32 * i + 8 * lane + e of a row is value[i][e] of its lane. So loads and stores of a wave are whole sectors, and a
+// Hadamard stage is in registers but for two, which are lane shuffles.
+#pragma once
+
+#include "common/gpu.h"
+#include "common/gpu_fp8.h"
+
+namespace whet {
+
+typedef Element<SHAPE_DTYPE> Source;
+constexpr int kDim = SHAPE_DIM;
+constexpr int kPieces = (kDim + 7) / 8;
+constexpr int kPiecesPerLane = (kPieces + 3) / 4;
+constexpr int kElementBytes = sizeof(Source::Stored);
+constexpr bool kVectorLoads =
+    SHAPE_ALIGNMENT >= 16 && kDim % 8 == 0 && SHAPE_X_STRIDE_B * kElementBytes % 16 == 0 &&
+    SHAPE_X_STRIDE_H * kElementBytes % 16 == 0 && SHAPE_X_STRIDE_S * kElementBytes % 16 == 0;
+constexpr bool kVectorStores = SHAPE_ALIGNMENT >= 16 && kDim % 8 == 0 &&
+                               SHAPE_Y_STRIDE_B % 16 == 0 && SHAPE_Y_STRIDE_H % 16 == 0 &&
+                               SHAPE_Y_STRIDE_R % 16 == 0;
+
+struct __attribute__((aligned(16))) Words4 {
+  unsigned word[4];
+};
+struct __attribute__((aligned(8))) Words2 {
+  unsigned word[2];
+};
+
+WHET_DEVICE float infinity() { return float_from_bits(0x7f800000u); }
+WHET_DEVICE float magnitude(float x) { return float_from_bits(float_bits(x) & 0x7fffffffu); }
+
+// Eight channels from `channel` on; zeros behind the last.
+WHET_DEVICE void load_piece(const Source::Stored* row, int channel, float (&to)[8]) {
+  if (kVectorLoads) {
+    if (kPieces % 4 != 0 && channel >= kDim) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) to[e] = 0.0f;
+      return;
+    }
+    const Words4* const from = reinterpret_cast<const Words4*>(row + channel);
+    const Words4 a = from[0];
+    if (kElementBytes == 2) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        to[2 * e] = float_from_bits(a.word[e] << 16);
+        to[2 * e + 1] = float_from_bits(a.word[e] & 0xffff0000u);
+      }
+    } else {
+      const Words4 b = from[1];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        to[e] = float_from_bits(a.word[e]);
+        to[4 + e] = float_from_bits(b.word[e]);
+      }
+    }
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < 8; ++e) to[e] = channel + e < kDim ? Source::load(row + channel + e) : 0.0f;
+}
+
+// The rotation's sign of a channel (docs/fp8.md). Bits 3 and 4 do not count: the lanes of a row agree, so that it is known when
+// this is compiled and costs nothing.
+WHET_DEVICE constexpr bool negative(int channel) {
+  return static_cast<unsigned>((channel & ~24) + 1) * 0x9e3779b1u >> 31 != 0u;
+}
+
+// A lane's share of a row as it lies in memory: what can be asked for long before it is needed.
+struct Raw {
+  static constexpr int kWords = kVectorLoads && kElementBytes == 2 ? 4 : 8;
+  unsigned word[kPiecesPerLane][kWords];
+
+  // Zeros for rows behind the last.
+  __device__ void load(const Source::Stored* row, int lane, bool inside) {
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+      const int channel = 32 * i + 8 * lane;
+      const bool some = inside && (kPieces % 4 == 0 || channel < kDim);
+      if (kVectorLoads) {
+#pragma unroll
+        for (int w = 0; w < kWords; w += 4) {
+          Words4 four = {{0u, 0u, 0u, 0u}};
+          if (some) four = reinterpret_cast<const Words4*>(row + channel)[w / 4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) word[i][w + j] = four.word[j];
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWords; ++e) {
+          const bool here = some && channel + e < kDim;
+          word[i][e] = here ? float_bits(Source::load(row + channel + e)) : 0u;
+        }
+      }
+    }
+  }
+
+  __device__ float value(int i, int e) const {
+    if (kWords == 8) return float_from_bits(word[i][e]);
+    const unsigned pair = word[i][e / 2];
+    return float_from_bits(e % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+  }
+};
+
+// A row's share of a lane.
+struct Row {
+  float value[kPiecesPerLane][8];
+
+  template <int kStride>
+  __device__ void butterfly_in_pieces() {
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (e & kStride) continue;
+        const float a = value[i][e], b = value[i][e + kStride];
+        value[i][e] = a + b;
+        value[i][e + kStride] = a - b;
+      }
+    }
+  }
+  template <int kMask>
+  __device__ void butterfly_in_lanes(int lane) {
+    const float own = lane & kMask ? -1.0f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        value[i][e] = own * value[i][e] + shuffle_xor<kMask>(value[i][e]);
+      }
+    }
+  }
+  template <int kStride>
+  __device__ void butterfly_over_pieces() {
+#pragma unroll
+    for (int i = 0; i + kStride < kPiecesPerLane; ++i) {
+      if (i & kStride) continue;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const float a = value[i][e], b = value[i + kStride][e];
+        value[i][e] = a + b;
+        value[i + kStride][e] = a - b;
+      }
+    }
+  }
+
+  // Without the factor that makes it orthogonal, kNorm.
+  static constexpr float kNorm =
+      kDim == 128 ? 0.08838834764831845f : (kDim == 256 ? 0.0625f : 0.125f);
+  __device__ void rotate(int lane) {
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (negative(32 * i + e)) value[i][e] = -value[i][e];
+      }
+    }
+    butterfly_in_pieces<1>();
+    butterfly_in_pieces<2>();
+    butterfly_in_pieces<4>();
+    butterfly_in_lanes<1>(lane);
+    butterfly_in_lanes<2>(lane);
+    butterfly_over_pieces<1>();
+    if (kDim == 128 || kDim == 256) butterfly_over_pieces<2>();
+    if (kDim == 256) butterfly_over_pieces<4>();
+    if (kDim == 192) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          const int j = i + 4 < kPiecesPerLane ? i : 0;  // in bounds where this is dead
+          const int k = i + 4 < kPiecesPerLane ? i + 2 : 0, l = i + 4 < kPiecesPerLane ? i + 4 : 0;
+          const float part = (value[j][e] + value[k][e] + value[l][e]) * (2.0f / 3.0f);
+          value[j][e] -= part;
+          value[k][e] -= part;
+          value[l][e] -= part;
+        }
+      }
+    }
+  }
+
+  // The largest finite magnitude. Infinities become NaN, which is what they are written as.
+  __device__ float largest() {
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) most = max_float(most, magnitude(value[i][e]));
+    }
+    if (most < infinity()) return most;
+    most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (magnitude(value[i][e]) == infinity()) value[i][e] = float_from_bits(0x7fc00000u);
+        most = max_float(most, magnitude(value[i][e]));
+      }
+    }
+    return most;
+  }
+};
+
+// Four bytes, the first in the low bits.
+WHET_DEVICE unsigned encode4(float a, float b, float c, float d) {
+#if WHET_PLATFORM_CUDA && __CUDA_ARCH__ >= 890
+  if (SHAPE_TO == WHET_E4M3) {
+    unsigned short low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+    return static_cast<unsigned>(low) | static_cast<unsigned>(high) << 16;
+  }
+#elif WHET_PLATFORM_HIP && (defined(__gfx950__) || defined(__gfx942__))
+#if defined(__gfx950__)
+  if (SHAPE_TO == WHET_E4M3) {
+#else
+  if (SHAPE_TO == WHET_E4M3FNUZ) {
+#endif
+    int word = __builtin_amdgcn_cvt_pk_fp8_f32(a, b, 0, false);
+    word = __builtin_amdgcn_cvt_pk_fp8_f32(c, d, word, true);
+    return static_cast<unsigned>(word);
+  }
+#endif
+  return fp8_from_float<SHAPE_TO>(a) | fp8_from_float<SHAPE_TO>(b) << 8 |
+         fp8_from_float<SHAPE_TO>(c) << 16 | fp8_from_float<SHAPE_TO>(d) << 24;
+}
+
+// The scale for a largest magnitude (multiplier included), before the multiplier is taken out of it.
+WHET_DEVICE float scale_for(float largest, float multiplier) {
+  if (!(largest > 0.0f)) return multiplier;  // so that it is written as 1
+  const float limit = Fp8Format<SHAPE_TO>::kLargest;
+  float scale = largest / limit;
+  if (SHAPE_POWER_OF_TWO) {
+    // The least power of two 2^k with largest <= limit 2^k, on the bits: a mantissa above the limit's carries.
+    const unsigned limit_bits = float_bits(limit);
+    const unsigned carried = float_bits(largest) + (0x7fffffu - (limit_bits & 0x7fffffu));
+    const int exponent = static_cast<int>(carried >> 23) - static_cast<int>(limit_bits >> 23) + 127;
+    scale = float_from_bits(static_cast<unsigned>(exponent < 7 ? 7 : exponent) << 23);
+  }
+  const float least = float_from_bits(7u << 23);  // 2^-120
+  return scale > least ? scale : least;
+}
+
+}  // namespace whet
