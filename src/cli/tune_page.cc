@@ -44,7 +44,7 @@ function hint(e,text){e.addEventListener("mousemove",v=>{tip.textContent=text;ti
  tip.style.left=Math.min(v.clientX+14,innerWidth-tip.offsetWidth-8)+"px";tip.style.top=Math.min(v.clientY+14,innerHeight-tip.offsetHeight-8)+"px"});
  e.addEventListener("mouseleave",()=>tip.style.display="none");return e}
 function ns(t){return t<999.5?t.toFixed(0)+" ns":t<999.5e3?(t/1e3).toPrecision(4)+" µs":t<999.5e6?(t/1e6).toPrecision(4)+" ms":(t/1e9).toPrecision(4)+" s"}
-function sec(s){return s<0.01?(s*1e3).toFixed(1)+" ms":s<10?s.toFixed(2)+" s":s<120?s.toFixed(1)+" s":(s/60).toFixed(1)+" min"}
+function sec(s){return s===0?"0":s<0.01?(s*1e3).toFixed(1)+" ms":s<10?s.toFixed(2)+" s":s<120?s.toFixed(1)+" s":(s/60).toFixed(1)+" min"}
 function pct(r){return (r>=0?"+":"−")+Math.abs(100*r).toFixed(Math.abs(r)<0.1?1:0)+" %"}
 function ticks(lo,hi,n){const raw=(hi-lo)/n||1,p=10**Math.floor(Math.log10(raw)),s=[1,2,2.5,5,10].find(m=>m*p>=raw)*p,out=[];
  for(let v=Math.ceil(lo/s-1e-9)*s;v<=hi+s*1e-6;v+=s)out.push(+v.toPrecision(12));return out}
@@ -57,7 +57,7 @@ const OUT={timed:"timed",dropped:"dropped",wrong:"wrong",failed:"failed",untried
 function forest(p,all){
  const timed=p.variants.filter(v=>v.median_ns>0).sort((a,b)=>(b.final_round?1:0)-(a.final_round?1:0)||a.median_ns-b.median_ns);
  if(!timed.length)return el("p",{},"No variant was timed.");
- const rows=all?timed:timed.slice(0,16),best=Math.min(...timed.map(v=>v.median_ns)),W=1070,L=420,R=170,rh=22,top=22,H=top+rows.length*rh+26;
+ const rows=all?timed:timed.slice(0,16),best=Math.min(...timed.map(v=>v.median_ns)),W=1070,L=Math.min(424,26+6.7*Math.min(58,Math.max(...rows.map(v=>v.variant.length)))),R=170,rh=22,top=22,H=top+rows.length*rh+26;
  const lo=best*0.97,hi=Math.min(Math.max(...rows.map(v=>v.high_ns||v.median_ns)),best*1.6)*1.01,x=t=>L+(Math.min(t,hi)-lo)/(hi-lo)*(W-L-R);
  const s=sv("svg",{viewBox:`0 0 ${W} ${H}`,role:"img","aria-label":"time of each variant with its 95 % interval"});
  for(const t of ticks(lo,hi,5)){s.append(sv("line",{class:"grid",x1:x(t),x2:x(t),y1:top-4,y2:H-24}));s.append(sv("text",{x:x(t),y:H-8,"text-anchor":"middle"},ns(t)))}
@@ -70,7 +70,7 @@ function forest(p,all){
   if(v.high_ns>0&&!beyond)g.append(sv("line",{x1:x(Math.max(v.low_ns,lo)),x2:x(v.high_ns),y1:y,y2:y,stroke:c,"stroke-width":3,"stroke-linecap":"round",opacity:.45}));
   g.append(beyond?sv("text",{x:x(hi)-2,y:y+4,"text-anchor":"end",class:"faint"},"▸"):sv("circle",{cx:x(v.median_ns),cy:y,r:win?6:4.5,fill:c}));
   g.append(sv("text",{x:W-R+16,y:y+4},ns(v.median_ns)));
-  g.append(sv("text",{x:W,y:y+4,"text-anchor":"end",fill:c},win?"winner":v.tied?"tie":pct(v.median_ns/best-1)));
+  g.append(sv("text",{x:W,y:y+4,"text-anchor":"end",style:"fill:"+c},win?"winner":v.tied?"tie":pct(v.median_ns/best-1)));
   s.append(hint(g,v.variant+"\n"+ns(v.median_ns)+" ("+ns(v.low_ns)+" to "+ns(v.high_ns)+"), "+(v.final_round?"alone, at its own steady state":"in "+STAGE[v.stage||"screen"])+(v.relative_error>=0?"\nerror "+v.relative_error.toExponential(1):"")+(v.reason?"\n"+v.reason:"")))});
  return s}
 

@@ -14,7 +14,7 @@
 // | WHET_TRUSTED_KEYS   | comma-separated public keys or files of them: packs must be signed by one of them (any pack) |
 // | WHET_TUNING         | blocking, online, never, offline, deterministic (blocking)                                   |
 // | WHET_ONLINE_SHARE   | most of the calls that may be trials in the online mode, 0 to 1 (0.5)                        |
-// | WHET_ONLINE_SLOWDOWN | what all trials may cost there, as a share of the first 1,000 calls' time, 0 to 1 (0.03)    |
+// | WHET_ONLINE_SLOWDOWN | what all trials may cost there, as a share of the first 1,000 calls' time, 0 to 1 (0.02)    |
 // | WHET_DRIFT          | on, off: settled winners are watched, and tuned anew on live calls (on in the online mode)   |
 // | WHET_TUNING_BUDGET  | seconds per problem (60)                                                                     |
 // | WHET_CPU_THREADS    | threads of the CPU device (the processors this process may use)                              |
@@ -23,6 +23,7 @@
 // | WHET_NVRTC          | path of the NVRTC library (the loader's search path)                                         |
 // | WHET_AMDGPU_CLANG   | clang for AMD targets that hipRTC does not know (clang-22 ... clang-20, ROCm's)              |
 // | WHET_COMPILE_HELPER | program that runs vendor compilers (the copy inside the library)                             |
+// | WHET_COMPILE_TIMEOUT | seconds that a compiler may take for one variant before it is killed (300)                  |
 // | WHET_TEMPLATES      | colon-separated directories of further kernel templates                                      |
 // | XDG_RUNTIME_DIR     | where processes agree on who compiles what (/tmp/whet-<uid>)                                 |
 // clang-format on
@@ -73,6 +74,7 @@ struct Options {
   std::optional<bool> drift;  // nothing: in the online mode
   DeviceOptions device;
   ToolchainOptions toolchains;
+  absl::Duration compile_timeout = absl::Minutes(5);  // for one variant
   std::vector<std::string> template_directories;
   LogSink log = StandardErrorSink();
 };

@@ -68,9 +68,8 @@ int OnlineTuner::NextUnknown() const {
 int OnlineTuner::WantsAdmission() {
   if (settled()) return -1;
   MutexLock lock(mutex_);
-  // A time of the best is needed first, to know what anything costs. The last third of the budget
-  // is for finding out which of the admitted ones is best.
-  if (!blocks_.empty() || BestNs() == 0 || !BudgetLeft(0.67)) return -1;
+  // A time of the best is needed first, to know what anything costs.
+  if (!blocks_.empty() || BestNs() == 0 || !BudgetLeft(policy_.admissions)) return -1;
   return NextUnknown();
 }
 
@@ -178,10 +177,10 @@ void OnlineTuner::Record(int candidate, double ns) {
   }
   RecordTrial(candidate, ns);
   if (BestNs() == 0) return;
-  const bool admissions_over = NextUnknown() < 0 || !BudgetLeft(0.67);
+  const bool admissions_over = NextUnknown() < 0 || !BudgetLeft(policy_.admissions);
   bool racing = false;
   for (int i = 0; i < static_cast<int>(entries_.size()); ++i) racing |= NeedsTrials(i);
-  const bool racing_over = !racing || !BudgetLeft(0.85);
+  const bool racing_over = !racing || !BudgetLeft(policy_.racing);
   if (admissions_over && racing_over) BeginDuels();
 }
 

@@ -20,7 +20,7 @@
 // trials of others while racing; (3) what trials cost over the best known variant stays within
 // policy.slowdown x policy.horizon calls of the best (one call may overshoot); then the best so far
 // is settled; (4) a single trial runs on what its neighbours left in caches and clock, so racing only
-// drops; duels of a dozen calls in a row, each held against the best's calls before and after it,
+// drops; duels of some calls in a row, each held against the best's calls before and after it,
 // decide (a clock that changes over the first calls of a process cancels so); (5) settled is final.
 //
 // Thread-safe. Knows no device: times may come late, or never (an unrecorded trial is tried again).
@@ -37,13 +37,17 @@ namespace whet {
 
 struct OnlinePolicy {
   double share = 0.5;      // of calls that may be trials while racing
-  double slowdown = 0.03;  // of the horizon's total time
+  double slowdown = 0.02;  // of the horizon's total time
   int64_t horizon = 1000;  // calls
+  // Of the budget: for getting to know others, and for that and their single trials; the rest is for
+  // the duels.
+  double admissions = 0.4;
+  double racing = 0.7;
   int trials = 3;          // per candidate before it may go on
   double margin = 0.09;    // slower than this in trials is out
   double hopeless = 2.0;   // times the best at its verification is out at once
-  int duellists = 3;       // how many go on to duels with the best
-  int duel_calls = 12;     // in a row, by turns of the best and of the other
+  int duellists = 2;       // how many go on to duels with the best
+  int duel_calls = 8;      // in a row, by turns of the best and of the other
   int duels = 3;           // of each
   double tie_zone = 0.01;  // closer than this, the one that is running stays
   // The initial one is a settled winner: it gives way only to one that was faster by
