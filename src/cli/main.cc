@@ -51,7 +51,8 @@ void DeclareGlobalFlags(CLI::App& app, GlobalFlags* flags) {
          "(WHET_TRUSTED_KEYS)")
       ->group(group)
       ->type_name("LIST");
-  app.add_option("--tuning", flags->tuning, "blocking or never (WHET_TUNING)")
+  app.add_option("--tuning", flags->tuning,
+                 "blocking, online, never, offline or deterministic (WHET_TUNING)")
       ->group(group)
       ->type_name("MODE");
   app.add_option("--budget", flags->budget_seconds,
