@@ -34,6 +34,8 @@ std::string OriginText(Origin origin) {
       return "tuned now";
     case Origin::kDefault:
       return "the default, untuned";
+    case Origin::kInherited:
+      return "tuned on other data";
     case Origin::kNone:
       return "not needed";
   }
