@@ -30,47 +30,73 @@ WHET_DEVICE float warp_max(float x) {
   return fmaxf(x, whet::shuffle_xor<1>(x));
 }
 
+// Four BF16 in a word, as they lie in memory.
+WHET_DEVICE unsigned short quarter(Uint64 word, int i) {
+  return static_cast<unsigned short>(word >> (16 * i));
+}
+
+WHET_DEVICE float dot(const unsigned short* a, const unsigned short* b) {
+  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+  for (int d = 0; d < kDqk; d += 4) {
+    const Uint64 x = *reinterpret_cast<const Uint64*>(a + d);
+    const Uint64 y = *reinterpret_cast<const Uint64*>(b + d);
+    for (int i = 0; i < 4; ++i)
+      sum[i] += whet::float_from_bf16(quarter(x, i)) * whet::float_from_bf16(quarter(y, i));
+  }
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 // One row, by a warp: it sees keys [0, visible) of a head, and those of [visible, end) were multiplied with zero. `scale` includes log2(e).
 WHET_DEVICE void repair_row(const unsigned short* q, const unsigned short* k,
                             const unsigned short* v, unsigned short* out, int visible, int end,
                             float scale, int lane) {
-  typedef whet::Element<WHET_BF16> Element;
-  constexpr int kColumns = (kDv + 31) / 32;  // of a lane: lane, lane + 32, ...
-  const auto value = [&](int key, int c) {
-    return v + key * static_cast<Int64>(SHAPE_V_STRIDE_S) + lane + 32 * c;
+  constexpr int kWords =
+      (kDv + 127) / 128;  // of a lane: its columns are 4 * lane + 128 * w + (0..3)
+  const auto values = [&](int key, int w) {
+    const int column = 4 * lane + 128 * w;
+    if (column >= kDv) return static_cast<Uint64>(0);
+    return *reinterpret_cast<const Uint64*>(v + key * static_cast<Int64>(SHAPE_V_STRIDE_S) +
+                                            column);
   };
   Uint32 spoilt = 0;
+#pragma unroll 8
   for (int key = visible; key < end; ++key)
-    for (int c = 0; c < kColumns; ++c)
-      if (lane + 32 * c < kDv && !is_finite(*value(key, c))) spoilt |= 1u << c;
-  for (int key = visible - 1; key >= 0 && __any_sync(0xffffffffu, spoilt != 0); --key)
-    for (int c = 0; c < kColumns; ++c)
-      if (lane + 32 * c < kDv && is_nan(*value(key, c))) spoilt &= ~(1u << c);
+    for (int w = 0; w < kWords; ++w)
+      for (int i = 0; i < 4; ++i)
+        if (!is_finite(quarter(values(key, w), i))) spoilt |= 1u << (4 * w + i);
+  // What the row does see as NaN stays NaN.
+  for (int key = visible - 1; __any_sync(0xffffffffu, spoilt != 0) && key >= 0; key -= 8)
+#pragma unroll
+    for (int before = 0; before < 8; ++before)
+      for (int w = 0; w < kWords; ++w)
+        for (int i = 0; i < 4; ++i)
+          if (is_nan(quarter(values(max(0, key - before), w), i))) spoilt &= ~(1u << (4 * w + i));
   if (!__any_sync(0xffffffffu, spoilt != 0)) return;
 
   float top = whet::negative_infinity();
   float total = 0.0f;  // this lane's share
-  float sum[kColumns];
-  for (int c = 0; c < kColumns; ++c) sum[c] = 0.0f;
+  float sum[4 * kWords];
+  for (int i = 0; i < 4 * kWords; ++i) sum[i] = 0.0f;
   for (int key0 = 0; key0 < visible; key0 += 32) {
-    float score = whet::negative_infinity();
-    if (key0 + lane < visible) {
-      const unsigned short* const row = k + (key0 + lane) * static_cast<Int64>(SHAPE_K_STRIDE_S);
-      score = 0.0f;
-      for (int d = 0; d < kDqk; ++d) score += Element::load(q + d) * Element::load(row + d);
-      score *= scale;
-    }
+    const int key = key0 + lane;
+    const float score = key < visible
+                            ? scale * dot(q, k + key * static_cast<Int64>(SHAPE_K_STRIDE_S))
+                            : whet::negative_infinity();
     const float next = fmaxf(top, warp_max(score));
     const float reference = next == whet::negative_infinity() ? 0.0f : next;
     const float shrink = whet::exp2_fast(top - reference);
     const float p = whet::exp2_fast(score - reference);
     top = next;
     total = total * shrink + p;
-    for (int c = 0; c < kColumns; ++c) sum[c] *= shrink;
-    for (int i = 0; i < 32 && key0 + i < visible; ++i) {
-      const float p_i = __shfl_sync(0xffffffffu, p, i);
-      for (int c = 0; c < kColumns; ++c)
-        if (lane + 32 * c < kDv) sum[c] += p_i * Element::load(value(key0 + i, c));
+    for (int i = 0; i < 4 * kWords; ++i) sum[i] *= shrink;
+    const int count = min(32, visible - key0);
+#pragma unroll 8
+    for (int j = 0; j < count; ++j) {
+      const float p_j = __shfl_sync(0xffffffffu, p, j);
+      for (int w = 0; w < kWords; ++w)
+        for (int i = 0; i < 4; ++i)
+          sum[4 * w + i] += p_j * whet::float_from_bf16(quarter(values(key0 + j, w), i));
     }
   }
   total += whet::shuffle_xor<16>(total);
@@ -79,8 +105,10 @@ WHET_DEVICE void repair_row(const unsigned short* q, const unsigned short* k,
   total += whet::shuffle_xor<2>(total);
   total += whet::shuffle_xor<1>(total);
   const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
-  for (int c = 0; c < kColumns; ++c)
-    if ((spoilt >> c & 1) != 0) Element::store(out + lane + 32 * c, sum[c] * inverse);
+  for (int w = 0; w < kWords; ++w)
+    for (int i = 0; i < 4; ++i)
+      if ((spoilt >> (4 * w + i) & 1) != 0)
+        out[4 * lane + 128 * w + i] = whet::bf16_from_float(sum[4 * w + i] * inverse);
 }
 
 // By a consumer warp, when all that it had to write is written.

@@ -37,27 +37,18 @@ std::unique_ptr<Nvml> Nvml::Open(const std::string& pci_bus_id, const std::strin
   complete = complete && symbols->symbol != nullptr;
   WHET_NVML_SYMBOLS(WHET_NVML_RESOLVE)
 #undef WHET_NVML_RESOLVE
-  void* device = nullptr;
-  // Attaching to every GPU of the machine takes long; with this flag, where the library knows it, only the one that is asked for is attached.
-  constexpr unsigned kNoAttach = 2;
-  const auto init_with_flags =
-      reinterpret_cast<int (*)(unsigned)>(dlsym(handle, "nvmlInitWithFlags"));
-  const auto found = [&](int initialised) {
-    if (initialised != 0) return false;
-    unsigned milliwatts = 0;
-    if (symbols->nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id.c_str(), &device) == 0 &&
-        symbols->nvmlDeviceGetEnforcedPowerLimit(device, &milliwatts) == 0) {
-      return true;
-    }
-    symbols->nvmlShutdown();
-    return false;
-  };
-  if (complete && ((init_with_flags != nullptr && found(init_with_flags(kNoAttach))) ||
-                   found(symbols->nvmlInit_v2()))) {
-    return std::unique_ptr<Nvml>(new Nvml(std::move(symbols), device));
+  // About 10 ms, and the handle 6 more. NVML_INIT_FLAG_NO_ATTACH is no way round: no handle can be had after it.
+  if (!complete || symbols->nvmlInit_v2() != 0) {
+    dlclose(handle);
+    return nullptr;
   }
-  dlclose(handle);
-  return nullptr;
+  void* device = nullptr;
+  if (symbols->nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id.c_str(), &device) != 0) {
+    symbols->nvmlShutdown();
+    dlclose(handle);
+    return nullptr;
+  }
+  return std::unique_ptr<Nvml>(new Nvml(std::move(symbols), device));
 }
 
 Nvml::Nvml(std::unique_ptr<Symbols> symbols, void* device)
