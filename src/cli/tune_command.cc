@@ -166,7 +166,7 @@ ProblemFlags TuneCommand::FlagsOf(const ListedProblem& listed) const {
   return flags;
 }
 
-absl::Status TuneCommand::WriteReport(Session& session, const Runtime& runtime,
+absl::Status TuneCommand::WriteReport(Session& session, Runtime& runtime,
                                       ordered_json problems) const {
   if (report_.empty()) return absl::OkStatus();
   const ordered_json page = {{"device", DeviceJson(runtime.device().identity())},
