@@ -98,11 +98,14 @@ constexpr int kSlots = kScoreSlots + kOutputSlots;
 constexpr int kEights = 4;  // of scores of a lane in 64 keys
 constexpr int kFours = 8;
 constexpr int smallest(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
-constexpr int kLead = smallest(TUNE_LEAD, kScoreSlots, kOutputSlots);
+// Clang 20 (hipRTC 7.0) needs more registers for the same: with 64 rows only one fragment is read ahead there.
+constexpr bool kShort = kGroups > 1 && __clang_major__ < 22;
+constexpr int kLead = smallest(kShort ? 1 : TUNE_LEAD, kScoreSlots, kOutputSlots);
 
 constexpr int kKeyLoads = kKeyPanel.all_lines() / kWaves;
 constexpr int kKeyLoads2 = kHasKeyPanel2 ? kKeyPanel2.all_lines() / kWaves : 0;
 constexpr int kValueLoads = kValuePanel.all_lines() / kWaves;
+constexpr int kLoadsOfTile = kKeyLoads + kKeyLoads2 + kValueLoads;
 static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.all_lines() % kWaves == 0,
               "every wave must have a line of each panel to load");
 
@@ -116,67 +119,79 @@ struct Problem {
   int half;      // lane / 32
 };
 
-// Starts the loads of this wave's lines of one panel: rows of `stride` bytes from `base`, which ends after `records` bytes (none, where negative). The lines are
-// neighbours, so are their rows, and one offset per lane serves all of them.
+// Where this lane's 16 bytes of the wave's i-th line come from, relative to the tile.
 template <int kLoads>
-WHET_DEVICE void load_panel(const char* base, int records, unsigned stride, unsigned offset,
-                            WHET_LDS(char) * to, int wave) {
+WHET_DEVICE void panel_offsets(unsigned (&offset)[kLoads], const Panel& panel, unsigned stride,
+                               int columns, int wave, int lane) {
   WHET_UNROLL
   for (int i = 0; i < kLoads; ++i) {
-    const unsigned skipped = static_cast<unsigned>(i) * stride;
-    int left = records - static_cast<int>(skipped);
-    WHET_PIN_SCALAR(left);
-    const whet::Buffer buffer =
-        whet::make_buffer(base + skipped, static_cast<unsigned>(left > 0 ? left : 0));
-    whet::load_to_lds_16(buffer, offset, to + (wave * kLoads + i) * 1040);
+    const int line = wave * kLoads + i;
+    const int row =
+        line / panel.lines() * 64 + line % panel.lines() + lane / panel.chunks() * panel.lines();
+    const int chunk = lane % panel.chunks();
+    offset[i] = chunk * 16 < columns ? static_cast<unsigned>(row) * stride + chunk * 16u : kNowhere;
   }
 }
 
-// Where this lane's 16 bytes of the wave's first line come from, relative to the tile.
-template <int kLoads>
-WHET_DEVICE unsigned panel_offset(const Panel& panel, unsigned stride, int columns, int wave,
-                                  int lane) {
-  static_assert(4 % kLoads == 0, "the lines of a wave are neighbours");
-  const int line = wave * kLoads;
-  const int row =
-      line / panel.lines() * 64 + line % panel.lines() + lane / panel.chunks() * panel.lines();
-  const int chunk = lane % panel.chunks();
-  return chunk * 16 < columns ? static_cast<unsigned>(row) * stride + chunk * 16u : kNowhere;
-}
-
+// Loads tiles of K and V to LDS, this wave's lines of them, one at a time: each costs the wave a few scalar instructions, which are best
+// spread among matrix instructions.
 struct Loader {
   const char* k;
   const char* v;
   WHET_LDS(char) * lds;
   int wave;
   int key_end;  // what lies behind is not needed, or not there
-  unsigned k_offset;
-  unsigned k_offset2;
-  unsigned v_offset;
+  unsigned k_offset[kKeyLoads];
+  unsigned k_offset2[kKeyLoads2 > 0 ? kKeyLoads2 : 1];
+  unsigned v_offset[kValueLoads];
+  // Of the tile at hand.
+  whet::Buffer keys, keys2, values;
+  WHET_LDS(char) * to;
 
-  __device__ __attribute__((always_inline)) void load_keys(int tile, int stage) const {
-    constexpr unsigned kStride = SHAPE_K_STRIDE_S;
+  // Chooses a tile. Rows of K behind the last are zeros. The last 16 bytes of a row of V may reach beyond its last key, but not beyond the
+  // 16 bytes that hold it.
+  __device__ __attribute__((always_inline)) void aim(int tile, int stage) {
     const int key0 = tile * kTileKeys;
     const int left = key_end - key0;
     const int rows = left < kTileKeys ? left : kTileKeys;
+    int records = left > 0 ? (rows - 1) * static_cast<int>(SHAPE_K_STRIDE_S) + kDqk : 0;
+    WHET_PIN_SCALAR(records);
     const char* const base = k + static_cast<Int64>(key0) * SHAPE_K_STRIDE_S;
-    int records = left > 0 ? (rows - 1) * static_cast<int>(kStride) + kDqk : 0;
-    WHET_PIN_SCALAR(records);
-    WHET_LDS(char)* const to = lds + stage * kStageBytes;
-    load_panel<kKeyLoads>(base, records, kStride, k_offset, to, wave);
-    if constexpr (kHasKeyPanel2)
-      load_panel<kKeyLoads2>(base + 128, records - 128, kStride, k_offset2, to + kPanel2At, wave);
+    keys = whet::make_buffer(base, static_cast<unsigned>(records));
+    if (kHasKeyPanel2)
+      keys2 =
+          whet::make_buffer(base + 128, records > 128 ? static_cast<unsigned>(records) - 128u : 0u);
+    const int bytes = (left + 15) / 16 * 16;
+    const int row_bytes = bytes < kTileKeys ? bytes : kTileKeys;
+    int value_records =
+        left > 0
+            ? static_cast<int>((kDv - 1u) * static_cast<unsigned>(SHAPE_V_STRIDE_D)) + row_bytes
+            : 0;
+    WHET_PIN_SCALAR(value_records);
+    values = whet::make_buffer(v + key0, static_cast<unsigned>(value_records));
+    to = lds + stage * kStageBytes + wave * 1040;
   }
-  // The last 16 bytes of a row may reach beyond its last key, but not beyond the 16 bytes that hold it.
-  __device__ __attribute__((always_inline)) void load_values(int tile, int stage) const {
-    constexpr unsigned kStride = SHAPE_V_STRIDE_D;
-    const int key0 = tile * kTileKeys;
-    const int left = (key_end - key0 + 15) / 16 * 16;
-    const int keys = left < kTileKeys ? left : kTileKeys;
-    int records = left > 0 ? static_cast<int>((kDv - 1u) * kStride) + keys : 0;
-    WHET_PIN_SCALAR(records);
-    load_panel<kValueLoads>(v + key0, records, kStride, v_offset,
-                            lds + stage * kStageBytes + kValuesAt, wave);
+  // Starts the number-th of the tile's kLoadsOfTile loads: K's come first.
+  template <int kNumber>
+  __device__ __attribute__((always_inline)) void load() const {
+    if constexpr (kNumber < kKeyLoads) {
+      whet::load_to_lds_16(keys, k_offset[kNumber],
+                           to + wave * (kKeyLoads - 1) * 1040 + kNumber * 1040);
+    } else if constexpr (kNumber < kKeyLoads + kKeyLoads2) {
+      constexpr int i = kNumber - kKeyLoads;
+      whet::load_to_lds_16(keys2, k_offset2[i],
+                           to + wave * (kKeyLoads2 - 1) * 1040 + kPanel2At + i * 1040);
+    } else {
+      constexpr int i = kNumber - kKeyLoads - kKeyLoads2;
+      whet::load_to_lds_16(values, v_offset[i],
+                           to + wave * (kValueLoads - 1) * 1040 + kValuesAt + i * 1040);
+    }
+  }
+  template <int kBegin, int kEnd>
+  __device__ __attribute__((always_inline)) void load_some() const {
+    whet::for_each<kBegin, kEnd>([&](auto number) __attribute__((always_inline)) {
+      load<decltype(number)::kValue>();
+    });
   }
 };
 
@@ -212,10 +227,11 @@ struct Rows {
   Float16 output[kColumns];
   Float4 total;     // row sums: elements 0 and 1 belong to this lane's row
   Float16 origin;   // where kExact: the same in all elements, score of a logit of zero
-  float start;      // that score
+  float start;      // that score, where not kExact
   float factor;     // of this lane's row: scale log2(e) q_scale in units of scores
   int exponent;     // where kExact: of the scores' factor, as E8M0
   int block_scale;  // of the weights, as E8M0
+  int unit_scale;   // E8M0 of 1, where the compiler is not asked to supply it
   float low;        // a tile whose maximum lies below moves the reference
   float top;        // this lane's maximum of the tile at hand
 };
@@ -239,9 +255,30 @@ WHET_DEVICE int nearest_exponent(float factor) {
   return static_cast<int>((whet::float_bits(factor) + 0x400000u) >> 23 & 255u);
 }
 
+// With 64 rows a wave has 512 registers per lane; see multiply_into_vector. The emulator has as many as it likes.
+#if WHET_EMULATOR
+constexpr bool kAccumulators = false;
+#else
+constexpr bool kAccumulators = kGroups > 1;
+#endif
+
 // One matrix instruction of the scores.
 template <int kDepthIndex>
 WHET_DEVICE void multiply_scores(Float16& s, Int8 keys, const Rows& w) {
+#if !WHET_EMULATOR
+  if constexpr (kAccumulators) {
+    if constexpr (kExact && kDepthIndex == 0) {
+      whet::multiply_into_vector(s, keys, w.query[kDepthIndex], w.origin, w.unit_scale, w.exponent);
+    } else if constexpr (kExact) {
+      whet::multiply_more_into_vector(s, keys, w.query[kDepthIndex], w.unit_scale, w.exponent);
+    } else if constexpr (kDepthIndex == 0) {
+      whet::multiply_into_vector(s, keys, w.query[kDepthIndex]);
+    } else {
+      whet::multiply_more_into_vector(s, keys, w.query[kDepthIndex]);
+    }
+    return;
+  }
+#endif
   const Float16 zero = {};
   if constexpr (kExact) {
     s = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
@@ -250,11 +287,23 @@ WHET_DEVICE void multiply_scores(Float16& s, Int8 keys, const Rows& w) {
     s = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
         keys, w.query[kDepthIndex], kDepthIndex == 0 ? zero : s, 0, 0, 0, 0, 0, 0);
   }
+  WHET_PIN(s);
 }
 
 WHET_DEVICE void multiply_output(Float16& o, Int8 values, Int8 weights, const Rows& w) {
+#if !WHET_EMULATOR
+  if constexpr (kAccumulators) {
+    whet::multiply_into_accumulator(o, values, weights, w.unit_scale, w.block_scale);
+    return;
+  }
+#endif
   o = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(values, weights, o, 0, 0, 0, 127, 0,
                                                       w.block_scale);
+}
+
+// Before matrix instructions that compilers do not know to be such.
+WHET_DEVICE void settle() {
+  if (kAccumulators || kRoute == whet::kByteMaximum) whet::settle_weights();
 }
 
 // Four scores join the maximum.
@@ -367,7 +416,7 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     w.total *= total_factor;
     rescaling = whet::ballot(output_factor != 1.0f);
     shift *= -W::kUnit;
-    w.start += shift;
+    if (!kExact) w.start += shift;
     // A row that is NaN keeps its NaN in the sum: among the weights it would spoil the sum of another row.
     WHET_UNROLL
     for (int b = 0; b < 2; ++b) {
@@ -380,6 +429,15 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     if (kExact) w.origin += shift;
   }
   if (kFirst) return;  // there is no output yet
+#if !WHET_EMULATOR
+  if constexpr (kAccumulators) {
+    if (__builtin_expect(rescaling != 0, 0)) {
+      WHET_UNROLL
+      for (int c = 0; c < kColumns; ++c) whet::scale_accumulator(w.output[c], output_factor);
+    }
+    return;
+  }
+#endif
   WHET_UNROLL
   for (int c = 0; c + 1 < kColumns; c += 2)
     whet::scale_both_if(w.output[c], w.output[c + 1], output_factor, rescaling);
@@ -387,6 +445,12 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
 }
 
 WHET_DEVICE void add_to_totals(Rows& w, Int8 weights, const Ones& ones) {
+#if !WHET_EMULATOR
+  if constexpr (kAccumulators) {
+    whet::sparse_into_vector(w.total, ones.values, weights, ones.index);
+    return;
+  }
+#endif
   w.total = __builtin_amdgcn_smfmac_f32_16x16x128_fp8_fp8(ones.values, weights, w.total, ones.index,
                                                           0, 0);
 }
@@ -411,14 +475,22 @@ constexpr int eights_due(int slot) {
   return (slot + 1) * kEights / kScoreSlots;
 }
 
+template <bool kHasNext, int kSlot>
+WHET_DEVICE void round_due(Packed& weights, const Rows& w, const Scores& now) {
+  whet::for_each<eights_due<kHasNext>(kSlot - 1), eights_due<kHasNext>(kSlot)>([&](
+      auto number) __attribute__((always_inline)) {
+    round_eight(weights, w, now, decltype(number)::kValue);
+  });
+}
+
 // One step: scores of the half tile after `now` into `next` (where kHasNext), and the output of `now`. `before_values` runs between the
-// last read of K and the first of V.
-template <bool kHasNext, bool kHasAfter, bool kTail, class Middle>
+// last read of K and the first of V, `beside` after the matrix instructions of each slot.
+template <bool kHasNext, bool kHasAfter, bool kTail, class Middle, class Beside>
 WHET_DEVICE void step(Rows (&w)[kGroups], Int8 (&ahead)[kLead], const Ones& ones,
                       Scores (&now)[kGroups], Scores (&next)[kGroups], const Problem& problem,
                       int now_key0, bool mask_next, const Places& next_keys, int next_half,
                       const Places& after_keys, int after_half, const Places& values,
-                      int value_half, Middle before_values) {
+                      int value_half, Middle before_values, Beside beside) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
   Packed weights[kGroups];
   // One fragment per slot: those of K, those of V, then the first of the next step's K.
@@ -444,47 +516,38 @@ WHET_DEVICE void step(Rows (&w)[kGroups], Int8 (&ahead)[kLead], const Ones& ones
   }
   Int8 existing = {};
   if (kTail) existing = existing_bytes(static_cast<int>(kSeqKv) - now_key0, problem.half);
+  if (kAccumulators) whet::settle_weights();
   whet::for_each<kFirst, kSlots>([&](auto constant) __attribute__((always_inline)) {
     constexpr int slot = decltype(constant)::kValue;
     if constexpr (kHasNext && slot == kScoreSlots - kLead) before_values();
     read(slot + kLead);
-    const auto round = [&]() __attribute__((always_inline)) {
-      whet::for_each<eights_due<kHasNext>(slot - 1), eights_due<kHasNext>(slot)>([&](
-          auto number) __attribute__((always_inline)) {
-        WHET_UNROLL
-        for (int g = 0; g < kGroups; ++g)
-          round_eight(weights[g], w[g], now[g], decltype(number)::kValue);
-      });
-    };
-    if constexpr (slot < kScoreSlots) {
-      constexpr int block = slot / kDepth, depth = slot % kDepth;
+    if constexpr (slot == kScoreSlots) {
       WHET_UNROLL
-      for (int g = 0; g < kGroups; ++g) {
-        multiply_scores<depth>(next[g].block[block], fragment[slot], w[g]);
-        WHET_PIN(next[g].block[block]);
-      }
-      round();
-    } else {
-      constexpr int column = slot - kScoreSlots;
-      if constexpr (column == 0) {
-        round();
-        if (kRoute == whet::kByteMaximum) whet::settle_weights();
-      }
-      Int8 v = fragment[slot];
-      if (kTail) v &= existing;
-      WHET_UNROLL
-      for (int g = 0; g < kGroups; ++g) {
-        multiply_output(w[g].output[column], v, weights[g].operand(), w[g]);
-        if constexpr (column == 0) add_to_totals(w[g], weights[g].operand(), ones);
-      }
-      if constexpr (kHasNext) {
-        whet::for_each<column * kFours / kOutputSlots, (column + 1) * kFours / kOutputSlots>([&](
-            auto number) __attribute__((always_inline)) {
-          WHET_UNROLL
-          for (int g = 0; g < kGroups; ++g) max_four(w[g], next[g], decltype(number)::kValue);
-        });
-      }
+      for (int g = 0; g < kGroups; ++g) round_due<kHasNext, slot>(weights[g], w[g], now[g]);
+      settle();
     }
+    Int8 operand = fragment[slot];
+    if (kTail && slot >= kScoreSlots) operand &= existing;
+    // A group's vector work beside its own matrix instruction, or those of several would stand in line with nothing beside them.
+    WHET_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      if constexpr (slot < kScoreSlots) {
+        multiply_scores<slot % kDepth>(next[g].block[slot / kDepth], operand, w[g]);
+        round_due<kHasNext, slot>(weights[g], w[g], now[g]);
+      } else {
+        constexpr int column = slot - kScoreSlots;
+        multiply_output(w[g].output[column], operand, weights[g].operand(), w[g]);
+        if constexpr (column == 0) add_to_totals(w[g], weights[g].operand(), ones);
+        if constexpr (kHasNext) {
+          whet::for_each<column * kFours / kOutputSlots, (column + 1) * kFours / kOutputSlots>([&](
+              auto number) __attribute__((always_inline)) {
+            max_four(w[g], next[g], decltype(number)::kValue);
+          });
+        }
+      }
+      if (g + 1 < kGroups) whet::schedule_fence();
+    }
+    beside(constant);
     whet::schedule_fence();
   });
   if (kHasAfter) {
@@ -531,7 +594,6 @@ WHET_DEVICE void matrix_phase(Rows (&w)[kGroups], const Int8 (&ahead)[kLead], co
       WHET_UNROLL
       for (int g = 0; g < kGroups; ++g) {
         multiply_scores<slot % kDepth>(scores[g].block[slot / kDepth], fragment[slot], w[g]);
-        WHET_PIN(scores[g].block[slot / kDepth]);
       }
     } else {
       constexpr int column = slot - kScoreSlots;
@@ -561,7 +623,7 @@ WHET_DEVICE void vector_phase(Rows (&w)[kGroups], Scores (&scores)[kGroups],
     WHET_UNROLL
     for (int e = 0; e < kEights; ++e) round_eight(weights[g], w[g], scores[g], e);
   }
-  if (kRoute == whet::kByteMaximum) whet::settle_weights();
+  settle();
 }
 
 struct Yes {
@@ -632,6 +694,7 @@ extern "C" __global__ void
   for (int g = 0; g < kGroups; ++g) {
     w[g].total = Float4{};
     w[g].block_scale = 127;
+    w[g].unit_scale = 127;
     w[g].low = kLow;
     w[g].start = W::kTop;
     WHET_UNROLL
@@ -650,13 +713,9 @@ extern "C" __global__ void
     loader.wave = wave;
     constexpr int kLastKey = static_cast<int>(kSeqKv);
     loader.key_end = tiles * kTileKeys < kLastKey ? tiles * kTileKeys : kLastKey;
-    loader.k_offset = panel_offset<kKeyLoads>(kKeyPanel, SHAPE_K_STRIDE_S, kDqk, wave, lane);
-    if constexpr (kHasKeyPanel2)
-      loader.k_offset2 =
-          panel_offset<kKeyLoads2>(kKeyPanel2, SHAPE_K_STRIDE_S, kDqk - 128, wave, lane);
-    loader.v_offset =
-        panel_offset<kValueLoads>(kValuePanel, SHAPE_V_STRIDE_D, kTileKeys, wave, lane);
-    constexpr int kLoadsOfTile = kKeyLoads + kKeyLoads2 + kValueLoads;
+    panel_offsets(loader.k_offset, kKeyPanel, SHAPE_K_STRIDE_S, kDqk, wave, lane);
+    panel_offsets(loader.k_offset2, kKeyPanel2, SHAPE_K_STRIDE_S, kDqk - 128, wave, lane);
+    panel_offsets(loader.v_offset, kValuePanel, SHAPE_V_STRIDE_D, kTileKeys, wave, lane);
 
     if (kClear) {
       const Uint4 zero = {};
@@ -665,10 +724,11 @@ extern "C" __global__ void
         *(WHET_LDS(Uint4)*)(lds + at) = zero;
       whet::barrier();
     }
-    loader.load_keys(0, 0);
-    loader.load_values(0, 0);
-    loader.load_keys(1, 1);
-    loader.load_values(1, 1);
+    WHET_UNROLL
+    for (int t = 0; t < 2; ++t) {
+      loader.aim(t, t);
+      loader.load_some<0, kLoadsOfTile>();
+    }
 
     // A negative scale becomes a sign of Q, exactly; a zero one the smallest that keeps hidden keys hidden.
     const bool negative = scale < 0.0f;
@@ -757,7 +817,6 @@ extern "C" __global__ void
           WHET_UNROLL
           for (int g = 0; g < kGroups; ++g) {
             multiply_scores<decltype(depth)::kValue>(even[g].block[b], keys, w[g]);
-            WHET_PIN(even[g].block[b]);
           }
           whet::schedule_fence();
         });
@@ -775,10 +834,19 @@ extern "C" __global__ void
         whet::wait_memory<kValueLoads>();
         whet::meet();
         whet::schedule_fence();
-        loader.load_keys(t + 2, stage_free);
-        loader.load_values(t + 2, stage_free);
+        loader.aim(t + 2, stage_free);
+      };
+      // The tile's loads, evenly over the slots of an iteration from there on.
+      constexpr int kMiddle = kScoreSlots - kLead;
+      constexpr int kPlaces = 2 * kSlots - kMiddle;
+      const auto load_beside = [&](auto place) __attribute__((always_inline)) {
+        constexpr int kPlace = decltype(place)::kValue;
+        if constexpr (kPlace >= 0)
+          loader
+              .load_some<kPlace * kLoadsOfTile / kPlaces, (kPlace + 1) * kLoadsOfTile / kPlaces>();
       };
       const auto nothing = []() __attribute__((always_inline)){};
+      const auto nothing_beside = [](auto) __attribute__((always_inline)){};
       Places here = stage_of(0);
       const auto iterate = [&](auto last) __attribute__((always_inline)) {
         constexpr bool kLast = decltype(last)::kValue;
@@ -787,14 +855,27 @@ extern "C" __global__ void
         const Places after = stage_of(stage_after);
         const auto middle = [&]() __attribute__((always_inline)) {
           exchange(tile, next_stage(stage_after));
+          if (kLast) loader.load_some<0, kLoadsOfTile>();
+        };
+        const auto first_loads = [&](auto slot) __attribute__((always_inline)) {
+          if constexpr (!kLast) load_beside(whet::Constant<decltype(slot)::kValue - kMiddle>());
+        };
+        const auto last_loads = [&](auto slot) __attribute__((always_inline)) {
+          load_beside(whet::Constant<kSlots - kMiddle + decltype(slot)::kValue>());
         };
         const int key0 = tile * kTileKeys;
         prepare(odd, key0 + kKeys);
         step<true, !kLast, kTail>(w, ahead, ones, even, odd, problem, key0, tile >= clear_tiles,
-                                  here, 1, after, 0, here, 0, middle);
-        if (!kLast) prepare(even, key0 + kTileKeys);
-        step<!kLast, !kLast, kTail>(w, ahead, ones, odd, even, problem, key0 + kKeys,
-                                    tile + 1 >= clear_tiles, after, 0, after, 1, here, 1, nothing);
+                                  here, 1, after, 0, here, 0, middle, first_loads);
+        if constexpr (kLast) {
+          step<false, false, kTail>(w, ahead, ones, odd, even, problem, key0 + kKeys, false, after,
+                                    0, after, 1, here, 1, nothing, nothing_beside);
+        } else {
+          prepare(even, key0 + kTileKeys);
+          step<true, true, false>(w, ahead, ones, odd, even, problem, key0 + kKeys,
+                                  tile + 1 >= clear_tiles, after, 0, after, 1, here, 1, nothing,
+                                  last_loads);
+        }
         here = after;
         stage = stage_after;
         ++tile;
@@ -805,10 +886,12 @@ extern "C" __global__ void
       WHET_UNROLL
       for (int g = 0; g < kGroups; ++g) {
         WHET_UNROLL
-        for (int c = 0; c < kColumns; ++c) WHET_PIN(w[g].output[c]);
+        for (int c = 0; c < kColumns; ++c)
+          if (!kAccumulators) WHET_PIN(w[g].output[c]);
       }
       for (; tile < tiles; ++tile) {
         exchange(tile, next_stage(next_stage(stage)));
+        loader.load_some<0, kLoadsOfTile>();
         stage = next_stage(stage);
       }
     } else {
@@ -825,8 +908,10 @@ extern "C" __global__ void
         whet::wait_memory<0>();
         meet();
         const int stage_next = next_stage(stage_now);
-        loader.load_keys(t + 2, next_stage(stage_next));
-        loader.load_values(t + 1, stage_next);
+        loader.aim(t + 2, next_stage(stage_next));
+        loader.load_some<0, kKeyLoads + kKeyLoads2>();
+        loader.aim(t + 1, stage_next);
+        loader.load_some<kKeyLoads + kKeyLoads2, kLoadsOfTile>();
       };
       Packed weights[kGroups] = {};
       whet::wait_memory<0>();
@@ -879,7 +964,8 @@ extern "C" __global__ void
       WHET_UNROLL
       for (int g = 0; g < kGroups; ++g) {
         WHET_UNROLL
-        for (int c = 0; c < kColumns; ++c) WHET_PIN(w[g].output[c]);
+        for (int c = 0; c < kColumns; ++c)
+          if (!kAccumulators) WHET_PIN(w[g].output[c]);
       }
       for (; tile < tiles; ++tile) {
         stage = next_stage(stage);
@@ -921,7 +1007,8 @@ extern "C" __global__ void
     if (SHAPE_LSE && problem.half == 0) {
       const Int64 at = batch_head * kSeqQ + row;
       // The sum is relative to 2^(m - lift), and m is where a score is kTop.
-      const float reference = (W::kTop - w[g].start) * (1.0f / W::kUnit) - W::kLift;
+      const float start = kExact ? w[g].origin[0] : w[g].start;
+      const float reference = (W::kTop - start) * (1.0f / W::kUnit) - W::kLift;
       float value = sum == 0.0f ? whet::negative_infinity()
                                 : (reference + whet::log2_fast(sum)) * 0.69314718055994530942f;
       if (SHAPE_LSE_SHIFT) value += lse_shift[at];

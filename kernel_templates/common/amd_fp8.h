@@ -54,6 +54,13 @@ struct Weights {
 #define WHET_PIN_SCALAR(x) asm("" : "+s"(x))
 #endif
 
+// Keeps a value in accumulation registers, as WHET_PIN does in vector registers.
+#if WHET_EMULATOR
+#define WHET_PIN_ACCUMULATOR(x) ((void)0)
+#else
+#define WHET_PIN_ACCUMULATOR(x) asm volatile("" : "+a"(x))
+#endif
+
 // A word whose contents do not matter.
 WHET_DEVICE unsigned any_word() {
 #if WHET_EMULATOR
@@ -189,6 +196,47 @@ WHET_DEVICE void scale_both_if(Float16& x, Float16& y, float factor, unsigned lo
 WHET_DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b : max_float(a, b); }
 
 #if WHET_ARCH_gfx950
+// The matrix instructions with a choice of registers. With more than 256 of them per lane half are accumulation registers, which only
+// matrix instructions and loads can name: outputs and Q belong there, scores do not, and compilers put both or neither there. They do
+// not know that these are matrix instructions: a result must not be used before two others have been started, and what vector
+// instructions have just written must have been settled.
+#if !WHET_EMULATOR
+WHET_DEVICE void multiply_into_vector(Float16& d, Int8 a, Int8 b, const Float16& c, int scale_a,
+                                      int scale_b) {
+  asm volatile("v_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %3, %4, %5 op_sel_hi:[0,0,0]"
+               : "=&v"(d)
+               : "v"(a), "v"(b), "v"(c), "v"(scale_a), "v"(scale_b));
+}
+WHET_DEVICE void multiply_more_into_vector(Float16& d, Int8 a, Int8 b, int scale_a, int scale_b) {
+  asm volatile("v_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
+               : "+v"(d)
+               : "v"(a), "v"(b), "v"(scale_a), "v"(scale_b));
+}
+WHET_DEVICE void multiply_into_vector(Float16& d, Int8 a, Int8 b) {
+  asm volatile("v_mfma_f32_32x32x64_f8f6f4 %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b));
+}
+WHET_DEVICE void multiply_more_into_vector(Float16& d, Int8 a, Int8 b) {
+  asm volatile("v_mfma_f32_32x32x64_f8f6f4 %0, %1, %2, %0" : "+v"(d) : "v"(a), "v"(b));
+}
+WHET_DEVICE void multiply_into_accumulator(Float16& d, Int8 a, Int8 b, int scale_a, int scale_b) {
+  asm volatile("v_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
+               : "+a"(d)
+               : "v"(a), "v"(b), "v"(scale_a), "v"(scale_b));
+}
+WHET_DEVICE void sparse_into_vector(Float4& d, Int4 a, Int8 b, int index) {
+  asm volatile("v_smfmac_f32_16x16x128_fp8_fp8 %0, %1, %2, %3"
+               : "+v"(d)
+               : "v"(a), "v"(b), "v"(index));
+}
+
+// x *= factor. The waits are those between a matrix instruction and a reader of its result.
+WHET_DEVICE void scale_accumulator(Float16& x, float factor) {
+  asm volatile("s_nop 7\ns_nop 7\ns_nop 3" : "+a"(x));
+  x *= factor;
+  asm volatile("s_nop 3" : "+a"(x));
+}
+#endif
+
 // The largest of five in two instructions, or NaN if one of them is. For its distance to matrix instructions see max5.
 WHET_DEVICE float maximum5(float a, float b, float c, float d, float e) {
 #if WHET_EMULATOR
