@@ -27,13 +27,10 @@ using nlohmann::ordered_json;
 
 // Those that decide where things are looked for; src/runtime/options.h explains each.
 constexpr absl::string_view kVariables[] = {
-    "WHET_CACHE",       "WHET_CACHE_POLICY",
-    "WHET_PACKS",       "WHET_TUNING",
-    "WHET_CXX",         "WHET_HIPRTC",
-    "WHET_NVRTC",       "WHET_AMDGPU_CLANG",
-    "WHET_CPU_THREADS", "WHET_COMPILE_HELPER",
-    "WHET_TEMPLATES",   "WHET_TUNING_BUDGET",
-    "XDG_CACHE_HOME",   "HOME",
+    "WHET_CACHE",        "WHET_CACHE_POLICY",  "WHET_PACKS",          "WHET_TRUSTED_KEYS",
+    "WHET_TUNING",       "WHET_CXX",           "WHET_HIPRTC",         "WHET_NVRTC",
+    "WHET_AMDGPU_CLANG", "WHET_CPU_THREADS",   "WHET_COMPILE_HELPER", "WHET_COMPILE_TIMEOUT",
+    "WHET_TEMPLATES",    "WHET_TUNING_BUDGET", "XDG_CACHE_HOME",      "HOME",
 };
 
 class DoctorCommand final : public Command {

@@ -68,6 +68,7 @@ CodeProvider::CodeProvider(Target target, DeviceLimits limits, Toolchains& toolc
       toolchains_(toolchains),
       store_(store),
       policy_(options.cache_policy),
+      compile_timeout_(options.compile_timeout),
       log_(log),
       counters_(counters) {
   if (policy_ == CachePolicy::kReadWrite && store.persistent()) {
@@ -183,6 +184,7 @@ absl::StatusOr<CodeProvider::Job> CodeProvider::Prepare(const Specialization& sp
   job.request.source = specialization.source;
   job.request.entry = specialization.entry;
   job.request.target = target_;
+  job.request.timeout = compile_timeout_;
   if (const auto it = specialization.options.find(identity.compiler);
       it != specialization.options.end()) {
     job.request.options = it->second;

@@ -97,6 +97,7 @@ class CodeProvider {
   Toolchains& toolchains_;
   Store& store_;
   const CachePolicy policy_;
+  const absl::Duration compile_timeout_;
   const Logger& log_;
   CompileCounters& counters_;
   std::unique_ptr<HostFlights> flights_;  // null: nothing that others could find

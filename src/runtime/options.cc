@@ -158,14 +158,17 @@ absl::StatusOr<Options> OptionsFromEnvironment(const Environment& environment) {
     }
     options.drift = *v == "on";
   }
-  if (const auto v = environment("WHET_TUNING_BUDGET"); v.has_value() && !v->empty()) {
+  for (const auto& [name, duration] :
+       {std::pair("WHET_TUNING_BUDGET", &options.tuning_policy.budget),
+        {"WHET_COMPILE_TIMEOUT", &options.compile_timeout}}) {
+    const auto v = environment(name);
+    if (!v.has_value() || v->empty()) continue;
     double seconds = 0;
     if (!absl::SimpleAtod(*v, &seconds) || !(seconds > 0) || seconds > 1e9) {
-      return InVariable("WHET_TUNING_BUDGET",
-                        absl::InvalidArgumentError(absl::StrCat(
-                            "\"", *v, "\" is not a number of seconds greater than 0")));
+      return InVariable(name, absl::InvalidArgumentError(absl::StrCat(
+                                  "\"", *v, "\" is not a number of seconds greater than 0")));
     }
-    options.tuning_policy.budget = absl::Seconds(seconds);
+    *duration = absl::Seconds(seconds);
   }
   if (const auto v = environment("WHET_CPU_THREADS"); v.has_value() && !v->empty()) {
     int threads = 0;

@@ -214,6 +214,15 @@ TEST(BadCompilerTest, OneThatCrashesOrRefusesIsReported) {
   EXPECT_EQ(tool.Run(kSmall).exit_code, 0);
 }
 
+TEST(BadCompilerTest, OneThatHangsIsKilledAtItsTimeLimit) {
+  const Tool tool;
+  const std::string script =
+      tool.Script("hang", "grep -q rms_norm kernel.cc 2>/dev/null && sleep 1000\nexec c++ \"$@\"");
+  ExpectOneLineError(
+      tool.Run(kSmall, {{"WHET_CXX", script}, {"WHET_COMPILE_TIMEOUT", "2"}}), 5,
+      {"rms_norm cpu:rows_per_block=16", "ran past its time limit and was killed", script});
+}
+
 TEST(BadCompilerTest, OneThatMiscompilesIsFoundOutByFloat64) {
   const Tool tool;
   const std::string script = tool.Script("miscompile",
