@@ -158,6 +158,50 @@ WHET_API whet_status whet_attention_forward_prepare(whet_runtime* runtime,
                                                     const whet_attention_forward_args* args,
                                                     void* stream, const whet_plan** plan);
 
+/* ---- FP8 attention on BF16 tensors: quantise, attend ---- */
+
+/* Holds quantised tensors and how they are made (docs/fp8.md). Of args, shapes, strides, scale and whether lse is wanted (non-NULL) count; its
+ * tensors are not looked at. One call at a time. Belongs to its runtime: close it first. */
+typedef struct whet_fp8_attention whet_fp8_attention;
+typedef struct whet_fp8_options {
+  size_t struct_size;
+  int32_t accuracy;   /* coarsest class of kernel that may run: 0, 1 or 2 */
+  const char* recipe; /* "center=1,rotate=0,scale_rows=64"; NULL: the one tuned before for such a problem, else the default */
+} whet_fp8_options;
+#define WHET_FP8_OPTIONS_INIT \
+  { sizeof(whet_fp8_options), 1, NULL }
+
+WHET_API whet_status whet_fp8_attention_open(whet_runtime* runtime,
+                                             const whet_attention_forward_args* args,
+                                             const whet_fp8_options* options,
+                                             whet_fp8_attention** attention);
+WHET_API void whet_fp8_attention_close(whet_fp8_attention* attention); /* NULL is fine */
+
+/* Chooses the recipe by the error that each makes on a bounded sample of these tensors, and stores it. Waits. Quantised keys are void afterwards. */
+WHET_API whet_status whet_fp8_attention_tune(whet_fp8_attention* attention, const void* q,
+                                             const void* k, const void* v, void* stream);
+/* Quantises keys and values; the result serves any number of forward calls. */
+WHET_API whet_status whet_fp8_attention_keys(whet_fp8_attention* attention, const void* k,
+                                             const void* v, void* stream);
+/* Quantises q and attends. WHET_FAILED_PRECONDITION before whet_fp8_attention_keys. */
+WHET_API whet_status whet_fp8_attention_forward(whet_fp8_attention* attention, const void* q,
+                                                void* o, float* lse, void* stream);
+/* All in one call. */
+WHET_API whet_status whet_fp8_attention_run(whet_fp8_attention* attention, const void* q,
+                                            const void* k, const void* v, void* o, float* lse,
+                                            void* stream);
+
+typedef struct whet_fp8_times {
+  size_t struct_size;
+  double quantize_q_ns, quantize_k_ns, quantize_v_ns, attention_ns;
+} whet_fp8_times;
+/* Where a whole call's time goes: runs each part a few times, and waits. */
+WHET_API whet_status whet_fp8_attention_time(whet_fp8_attention* attention, const void* q,
+                                             const void* k, const void* v, void* o, float* lse,
+                                             whet_fp8_times* times, void* stream);
+/* As whet_fp8_options.recipe; lives until the next such call. */
+WHET_API const char* whet_fp8_attention_recipe(whet_fp8_attention* attention);
+
 /* ---- What happened ---- */
 
 typedef struct whet_counters {

@@ -181,4 +181,47 @@ class AttentionForward {
   whet_attention_forward_args args_ = WHET_ATTENTION_FORWARD_ARGS_INIT;
 };
 
+// Attention on BF16 tensors through FP8. `problem` gives shapes, strides, scale and whether lse is wanted.
+class Fp8Attention {
+ public:
+  Fp8Attention() = default;
+  Fp8Attention(Fp8Attention&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Fp8Attention& operator=(Fp8Attention&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Fp8Attention() { whet_fp8_attention_close(handle_); }
+
+  // On failure *attention is as it was. `recipe` as in whet_fp8_options.
+  static Status Open(const Runtime& runtime, AttentionForward& problem, Fp8Attention* attention,
+                     int accuracy = 1, const char* recipe = nullptr) {
+    whet_fp8_options options = WHET_FP8_OPTIONS_INIT;
+    options.accuracy = accuracy;
+    options.recipe = recipe;
+    Fp8Attention opened;
+    const Status status(
+        whet_fp8_attention_open(runtime.handle(), &problem.args(), &options, &opened.handle_));
+    if (status.ok()) *attention = std::move(opened);
+    return status;
+  }
+
+  Status Tune(const void* q, const void* k, const void* v, void* stream) {
+    return Status(whet_fp8_attention_tune(handle_, q, k, v, stream));
+  }
+  Status Keys(const void* k, const void* v, void* stream) {
+    return Status(whet_fp8_attention_keys(handle_, k, v, stream));
+  }
+  Status Forward(const void* q, void* o, float* lse, void* stream) {
+    return Status(whet_fp8_attention_forward(handle_, q, o, lse, stream));
+  }
+  Status Run(const void* q, const void* k, const void* v, void* o, float* lse, void* stream) {
+    return Status(whet_fp8_attention_run(handle_, q, k, v, o, lse, stream));
+  }
+  std::string Recipe() { return whet_fp8_attention_recipe(handle_); }
+  whet_fp8_attention* handle() const { return handle_; }
+
+ private:
+  whet_fp8_attention* handle_ = nullptr;
+};
+
 }  // namespace whet::api

@@ -203,6 +203,24 @@ WHET_DEVICE void finish_statistics(const Arguments& a, const Shared& s, Int64 he
   }
 }
 
+// The bounds again, of finite elements alone. A NaN has lost against numbers before, an infinity has not.
+WHET_DEVICE void bound_finite(const Stored* from, int rows, int channel, float (&least)[8],
+                              float (&most)[8]) {
+  for (int e = 0; e < 8; ++e) {
+    least[e] = whet::infinity();
+    most[e] = -whet::infinity();
+  }
+  for (int row = thread() / kPieces; row < rows; row += kThreads / kPieces) {
+    float value[8];
+    whet::load_piece(from + row * static_cast<Int64>(SHAPE_X_STRIDE_S), channel, value);
+    for (int e = 0; e < 8; ++e) {
+      if (!(whet::magnitude(value[e]) < whet::infinity())) continue;
+      least[e] = whet::min_float(least[e], value[e]);
+      most[e] = whet::max_float(most[e], value[e]);
+    }
+  }
+}
+
 WHET_DEVICE void take_statistics(const Arguments& a, const Shared& s, Int64 head, Int64 chunk) {
   constexpr int kGroups = kThreads / kPieces;
   const Int64 first = chunk * kChunkRows;
@@ -216,19 +234,22 @@ WHET_DEVICE void take_statistics(const Arguments& a, const Shared& s, Int64 head
     most[e] = -whet::infinity();
   }
   if (thread() < kGroups * kPieces) {
-#pragma unroll 8
+#pragma unroll 4
     for (int row = thread() / kPieces; row < rows; row += kGroups) {
       float value[8];
       whet::load_piece(from + row * static_cast<Int64>(SHAPE_X_STRIDE_S), channel, value);
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         if (kSums) sum[e] += value[e];
-        if (kBounds && whet::magnitude(value[e]) < whet::infinity()) {
-          least[e] = value[e] < least[e] ? value[e] : least[e];
-          most[e] = value[e] > most[e] ? value[e] : most[e];
-        }
+        if (kBounds) least[e] = whet::min_float(least[e], value[e]);
+        if (kBounds) most[e] = whet::max_float(most[e], value[e]);
       }
     }
+    bool infinite = false;
+    for (int e = 0; e < 8; ++e) {
+      infinite = infinite || most[e] == whet::infinity() || least[e] == -whet::infinity();
+    }
+    if (kBounds && infinite) bound_finite(from, rows, channel, least, most);
   }
   int* const to = a.workspace + kPartials + (head * kChunks + chunk) * kPartialWords;
   if (kSums) combine_groups(sum, s.partial, to, [](float x, float y) { return x + y; });

@@ -10,13 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "src/runtime/c_api_internal.h"
 #include "src/runtime/runtime.h"
 #include "whet/whet.h"
-
-struct whet_runtime {
-  std::unique_ptr<whet::Runtime> runtime;
-  const whet::KernelTemplate* attention_forward = nullptr;
-};
 
 namespace whet {
 namespace {
@@ -26,6 +22,8 @@ std::string& LastError() {
   thread_local std::string message;
   return message;
 }
+
+}  // namespace
 
 whet_status Fail(whet_status code, absl::string_view message) {
   LastError().assign(message.data(), message.size());
@@ -60,6 +58,8 @@ whet_status NullArgument(const char* function) {
   return Fail(WHET_INVALID_ARGUMENT,
               absl::StrCat(function, ": a required argument is a null pointer"));
 }
+
+namespace {
 
 const KernelTemplate& Unwrap(const whet_template* t) {
   return *reinterpret_cast<const KernelTemplate*>(t);

@@ -28,6 +28,23 @@ struct __attribute__((aligned(8))) Words2 {
   unsigned word[2];
 };
 
+// Asked for here and now: a compiler that is free to would move a load to where its value is needed, which is what asking early
+// is to avoid.
+WHET_DEVICE Words4 load_now(const Words4* from) {
+#if WHET_PLATFORM_CUDA
+  Words4 to;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+               : "l"(from));
+  return to;
+#else
+  return *from;
+#endif
+}
+
+// A NaN loses against a number.
+WHET_DEVICE float min_float(float a, float b) { return -max_float(-a, -b); }
+
 WHET_DEVICE float infinity() { return float_from_bits(0x7f800000u); }
 WHET_DEVICE float magnitude(float x) { return float_from_bits(float_bits(x) & 0x7fffffffu); }
 
@@ -82,7 +99,7 @@ struct Raw {
 #pragma unroll
         for (int w = 0; w < kWords; w += 4) {
           Words4 four = {{0u, 0u, 0u, 0u}};
-          if (some) four = reinterpret_cast<const Words4*>(row + channel)[w / 4];
+          if (some) four = load_now(reinterpret_cast<const Words4*>(row + channel) + w / 4);
 #pragma unroll
           for (int j = 0; j < 4; ++j) word[i][w + j] = four.word[j];
         }

@@ -1,0 +1,23 @@
+// What the files of the C interface share: its handle, and how errors become a code and this thread's message.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "src/runtime/runtime.h"
+#include "whet/whet.h"
+
+struct whet_runtime {
+  std::unique_ptr<whet::Runtime> runtime;
+  const whet::KernelTemplate* attention_forward = nullptr;
+};
+
+namespace whet {
+
+whet_status Fail(whet_status code, absl::string_view message);
+whet_status Finish(const absl::Status& status);
+// "<function>: a required argument is a null pointer"
+whet_status NullArgument(const char* function);
+
+}  // namespace whet
