@@ -93,6 +93,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
   // The products that run read p, so its successor must be other registers until they are done. A plain copy would be optimised away, and
   // the products made to wait instead; the compiler does not know that this is zero.
   const Uint32 zero = static_cast<Uint32>(whet::sm90::uniform(static_cast<int>(threadIdx.x))) >> 16;
+  bool fresh = true;  // the next P V starts from zero
   Softmax state;
   const auto clear_whole = [&] {
     if constexpr (kPromote) {
@@ -123,19 +124,18 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
     whet::sm90::pin(o);
     whet::sm90::pin(p);
     whet::sm90::product_fence();
-    issue_output(o, sums, p, shared + kVAt + v_ring.stage * kVStride, shared + kOnesAt, !kPromote);
+    issue_output(o, sums, p, shared + kVAt + v_ring.stage * kVStride, shared + kOnesAt, !fresh);
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
     release_v();
-    collect(o, sums, whole, state);
+    collect(o, sums, whole, state, true);
   };
   const auto result = [&] {
-    Result r = {item, scales.value, {}, {}, {}};
+    Result r = {item.head, item.batch, item.row, scales.value, {}, {}};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       r.bias[i] = state.bias[i];
       r.total[i] = state.total[i];
-      r.blank[i] = state.blank[i];
     }
     return r;
   };
@@ -152,6 +152,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
       state.pending[r] = 1.0f;
     }
     clear_output();
+    fresh = false;
     take_query();
 #pragma unroll 1
     for (int i = 0; i < item.later; ++i) {
@@ -191,6 +192,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
         if (unwritten) {
           write(done);
           clear_output();
+          fresh = false;
           unwritten = false;
         }
         work = mailbox.take();
@@ -224,8 +226,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
       }
       wait_v();
       whet::sm90::product_fence();
-      issue_output(o, sums, p, shared + kVAt + v_ring.stage * kVStride, shared + kOnesAt,
-                   !kPromote && !writes);
+      issue_output(o, sums, p, shared + kVAt + v_ring.stage * kVStride, shared + kOnesAt, !fresh);
       if (!writes) next_turn();
       unwritten = starts;
       whet::sm90::product_wait<1>();
@@ -255,7 +256,9 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
       whet::sm90::product_wait<0>();
       whet::sm90::pin(o);
       release_v();
-      collect(o, sums, whole, state);
+      const bool promotes = starts || (tile + 1) % max(1, TUNE_PROMOTE) == 0;
+      collect(o, sums, whole, state, promotes);
+      fresh = starts || (kPromote && promotes);
       if (starts) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -291,7 +294,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                const float* lse_shift, unsigned short* o, float* lse, float scale,
                const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
                const __grid_constant__ TensorMap v_map,
-               const __grid_constant__ TensorMap v_half_map) {
+               const __grid_constant__ TensorMap v_half_map,
+               const __grid_constant__ TensorMap v_quarter_map) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // Swizzled panels must start at multiples of 1024 bytes.
   const Uint32 shared = (whet::sm90::shared_address(dynamic_shared) + 1023u) & ~1023u;
@@ -325,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     whet::sm90::shrink_registers<kProducerRegisters>();
     const int warp = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4);
     if (warp == 0) {
-      load_keys_and_values(shared, k_map, v_map, v_half_map);
+      load_keys_and_values(shared, k_map, v_map, v_half_map, v_quarter_map);
     } else if (warp == 1) {
       load_queries(shared, q_map);
     } else if (warp == 2) {

@@ -11,13 +11,13 @@
 namespace whet {
 namespace sm90 {
 
-// As panel_descriptor, for panels of kSwizzle = 128 or 64 bytes in a row. Groups of 8 rows follow each other.
+// As panel_descriptor, for panels of kSwizzle = 128, 64 or 32 bytes in a row. Groups of 8 rows follow each other.
 template <int kSwizzle>
 WHET_DEVICE Uint64 byte_panel_descriptor(Uint32 address) {
-  static_assert(kSwizzle == 128 || kSwizzle == 64, "rows of 128 or 64 bytes");
-  return (static_cast<Uint64>(kSwizzle == 128 ? 1 : 2) << 62) |
-         (static_cast<Uint64>(8 * kSwizzle >> 4) << 32) | (static_cast<Uint64>(1) << 16) |
-         ((address & 0x3ffffu) >> 4);
+  static_assert(kSwizzle == 128 || kSwizzle == 64 || kSwizzle == 32, "rows of 128, 64 or 32 bytes");
+  constexpr Uint64 kKind = kSwizzle == 128 ? 1 : kSwizzle == 64 ? 2 : 3;
+  return (kKind << 62) | (static_cast<Uint64>(8 * kSwizzle >> 4) << 32) |
+         (static_cast<Uint64>(1) << 16) | ((address & 0x3ffffu) >> 4);
 }
 
 // d[64 x kColumns] (+)= a[64 x 32] b[32 x kColumns] by one warpgroup. `accumulate` 0 overwrites d.

@@ -1,8 +1,11 @@
 // The producer's warps: Q, K and V^T go to shared memory with the copy engine as their places become free.
 #pragma once
 
-#include "attention_forward/sm90/load_queries.h"
+// The shape comes first.
+// clang-format off
 #include "attention_forward_fp8/sm90/shape.h"
+#include "attention_forward/sm90/load_queries.h"
+// clang-format on
 
 namespace attention {
 
@@ -32,19 +35,23 @@ WHET_DEVICE void load_keys(Uint32 to, const TensorMap* map, Uint32 full, int til
 }
 
 WHET_DEVICE void load_values(Uint32 to, const TensorMap* map, const TensorMap* half_map,
-                             Uint32 full, int tile, int head, int batch) {
+                             const TensorMap* quarter_map, Uint32 full, int tile, int head,
+                             int batch) {
   whet::sm90::arrive_expect(full, kDv * kBlockKv);
 #pragma unroll
   for (int p = 0; p < kVPanels; ++p)
     whet::sm90::load_tile(to + p * kVPanelBytes, map, full, tile * kBlockKv + p * kPanel, 0, head,
                           batch);
   if constexpr (kVHalfPanel)
-    whet::sm90::load_tile(to + kVPanels * kVPanelBytes, half_map, full,
-                          tile * kBlockKv + kVPanels * kPanel, 0, head, batch);
+    whet::sm90::load_tile(to + kVHalfAt, half_map, full, tile * kBlockKv + kVPanels * kPanel, 0,
+                          head, batch);
+  if constexpr (kVQuarterPanel)
+    whet::sm90::load_tile(to + kVQuarterAt, quarter_map, full, tile * kBlockKv + kBlockKv / 64 * 64,
+                          0, head, batch);
 }
 
 WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, const TensorMap& v_map,
-                                      const TensorMap& v_half_map) {
+                                      const TensorMap& v_half_map, const TensorMap& v_quarter_map) {
   const Uint32 barriers = shared + kBarriersAt;
   const bool leader = threadIdx.x % 32 == 0;
   Mailbox mailbox{shared, {}};
@@ -67,7 +74,7 @@ WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, con
       if (previous >= 0) {
         whet::sm90::wait(barriers + 8 * (kEmptyV + v_ring.stage), v_ring.parity ^ 1);
         if (leader)
-          load_values(shared + kVAt + v_ring.stage * kVStride, &v_map, &v_half_map,
+          load_values(shared + kVAt + v_ring.stage * kVStride, &v_map, &v_half_map, &v_quarter_map,
                       barriers + 8 * (kFullV + v_ring.stage), previous, head_kv, work.batch);
         v_ring.advance();
       }
@@ -87,8 +94,8 @@ WHET_DEVICE void write_ones(Uint32 shared, int thread, int threads) {
     const Uint32 tile = shared + kVAt + stage * kVStride;
 #pragma unroll 1
     for (int p = 0; p < kVPanels; ++p) write(tile + p * kVPanelBytes + kDv * kPanelRow, kPanelRow);
-    if constexpr (kVHalfPanel)
-      write(tile + kVPanels * kVPanelBytes + kDv * kPanelRow / 2, kPanelRow / 2);
+    if constexpr (kVHalfPanel) write(tile + kVHalfAt + kDv * kPanelRow / 2, kPanelRow / 2);
+    if constexpr (kVQuarterPanel) write(tile + kVQuarterAt + kDv * kPanelRow / 4, kPanelRow / 4);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

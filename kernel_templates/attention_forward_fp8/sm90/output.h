@@ -1,8 +1,11 @@
 // The scales of a work and the writing of its output and log-sum-exp.
 #pragma once
 
-#include "attention_forward/sm90/item.h"
+// The shape comes first.
+// clang-format off
 #include "attention_forward_fp8/sm90/softmax.h"
+#include "attention_forward/sm90/item.h"
+// clang-format on
 
 namespace attention {
 
@@ -50,11 +53,12 @@ WHET_DEVICE void read_slopes(float (&slope)[kKScales], const Scales& scales, int
 
 // What a work leaves behind while its output is still in registers.
 struct Result {
-  Item item;
+  int head;
+  int batch;
+  int row;
   float value;
   float bias[2];
   float total[2];
-  bool blank[2];
 };
 
 template <int kCount>
@@ -62,20 +66,20 @@ WHET_DEVICE void write_result(const Result& result, const float (&o)[kCount],
                               const Tensors& tensors, int lane) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const Item& item = result.item;
-    const int row = item.row + 8 * r;
+    const int row = result.row + 8 * r;
+    const bool blank = is_blank(result.bias[r]);
     const bool inside = row < kSeqQ;
     float sum = result.total[r];
     sum += whet::shuffle_xor<1>(sum);
     sum += whet::shuffle_xor<2>(sum);
-    write_row(tensors.out + item.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) +
-                  item.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
+    write_row(tensors.out + result.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) +
+                  result.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
                   row * static_cast<Int64>(SHAPE_O_STRIDE_S),
-              o, r, result.blank[r] ? 0.0f : __fdividef(result.value, sum), inside, lane);
+              o, r, blank ? 0.0f : __fdividef(result.value, sum), inside, lane);
     if (SHAPE_LSE && lane % 4 == 0 && inside) {
-      const Int64 at = (static_cast<Int64>(item.batch) * kHeadsQ + item.head) * kSeqQ + row;
+      const Int64 at = (static_cast<Int64>(result.batch) * kHeadsQ + result.head) * kSeqQ + row;
       float value = whet::negative_infinity();
-      if (!result.blank[r]) {
+      if (!blank) {
         value = ((kTop - result.bias[r]) / kStep + whet::log2_fast(sum) - kLift) *
                 0.69314718055994530942f;
         if (SHAPE_LSE_SHIFT) value += tensors.lse_shift[at];

@@ -48,14 +48,16 @@ WHET_DEVICE void issue_scores(float (&s)[kScores], const Query& query, Uint32 k)
 WHET_DEVICE void issue_output(float (&o)[kOutputs / 2], float (&sums)[4], const Uint32 (&p)[kWords],
                               Uint32 v, Uint32 ones, int accumulate) {
   const Uint64 whole = byte_panel_descriptor<128>(v);
-  const Uint64 half = byte_panel_descriptor<64>(v + kVPanels * kVPanelBytes);
+  const Uint64 half = byte_panel_descriptor<64>(v + kVHalfAt);
+  const Uint64 quarter = byte_panel_descriptor<32>(v + kVQuarterAt);
 #pragma unroll
   for (int step = 0; step < kKvSteps; ++step) {
-    const int panel = step / 4;
+    const int left = step - kVPanels * 4;
     ByteProduct<kOutputs>::register_shared(
         o, &p[step * 4],
-        panel < kVPanels ? whole + (panel * kVPanelBytes + (step % 4) * 32) / 16
-                         : half + (step % 4) * 32 / 16,
+        left < 0                       ? whole + (step / 4 * kVPanelBytes + (step % 4) * 32) / 16
+        : left < (kVHalfPanel ? 2 : 0) ? half + left * 32 / 16
+                                       : quarter,
         step != 0 || accumulate);
   }
   if constexpr (TUNE_SUMS == 1) {

@@ -53,11 +53,14 @@ constexpr int kQPanelBytes = kRows * kPanelRow;
 constexpr int kQBytes = kQkPanels * kQPanelBytes;  // of one warpgroup
 constexpr int kKPanelBytes = kBlockKv * kPanelRow;
 constexpr int kKBytes = kQkPanels * kKPanelBytes;
-// V^T lies in panels of 128 keys and, if that leaves keys, one of 64.
+// V^T lies in panels of 128 keys and, if that leaves keys, one of 64 and one of 32.
 constexpr int kVPanels = kBlockKv / kPanel;
-constexpr bool kVHalfPanel = kBlockKv % kPanel != 0;
+constexpr bool kVHalfPanel = kBlockKv / 64 % 2 != 0;
+constexpr bool kVQuarterPanel = kBlockKv / 32 % 2 != 0;
 constexpr int kVPanelBytes = kOutputs * kPanelRow;
-constexpr int kVBytes = kVPanels * kVPanelBytes + (kVHalfPanel ? kVPanelBytes / 2 : 0);
+constexpr int kVHalfAt = kVPanels * kVPanelBytes;
+constexpr int kVQuarterAt = kVHalfAt + (kVHalfPanel ? kVPanelBytes / 2 : 0);
+constexpr int kVBytes = kVQuarterAt + (kVQuarterPanel ? kVPanelBytes / 4 : 0);
 
 constexpr int kQAt = 0;
 constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;
@@ -115,7 +118,8 @@ static_assert(LAUNCH_BLOCK_X == kThreads,
               "block must be 128 threads per warpgroup, one of them the producer's");
 static_assert(kWarpgroups >= 2 && kWarpgroups <= 3,
               "registers are set for 2 or 3 consumer warpgroups");
-static_assert(kBlockKv % 64 == 0 && kBlockKv <= 256, "block_kv must be a multiple of 64 up to 256");
+static_assert(kBlockKv % 32 == 0 && kBlockKv <= 256, "block_kv must be a multiple of 32 up to 256");
+static_assert(SHAPE_K_SCALE_ROWS == 0 || kBlockKv % 64 == 0, "tiles must begin where scales do");
 static_assert(kDqk % 16 == 0 && kDv % 16 == 0 && kOutputs <= 256,
               "head dimensions must be multiples of 16");
 static_assert(kSeqKv % 2 == 0 || !kKeysInterleaved, "keys are interleaved in pairs");

@@ -11,12 +11,13 @@
 
 namespace attention {
 
-constexpr int kLift = 8;                        // log2 of the largest probability
-constexpr float kCentre = -0.043f;              // in binary digits
-constexpr float kStep = kDirect ? 8.0f : 1.0f;  // levels to a factor of two
+constexpr int kLift = 8 - (TUNE_LAZY > 1 ? TUNE_LAZY - 1 : 0);  // log2 of the largest probability
+constexpr float kCentre = -0.043f;                              // in binary digits
+constexpr float kStep = kDirect ? 8.0f : 1.0f;                  // levels to a factor of two
 constexpr float kTop = kDirect ? 8.0f * (kLift + 7 + kCentre) : static_cast<float>(kLift);
-// How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8).
-constexpr float kRoom = (TUNE_LAZY ? 0.75f : 0.03f) * kStep;
+// How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8). Moving costs as much as the
+// rest of the softmax, and of 64 rows one moves in most of the first tiles: with lazy 2 and 3 the reference starts lower, and hardly any does.
+constexpr float kRoom = (TUNE_LAZY ? TUNE_LAZY - 0.25f : 0.03f) * kStep;
 // With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's maximum
 // it may go at all.
 constexpr float kWindow = 6.0f * kStep;
@@ -24,15 +25,16 @@ constexpr float kDepth = 60.0f * kStep;
 
 // What a thread knows of its two rows: lane / 4 and lane / 4 + 8 of the 16 rows of its warp.
 struct Softmax {
-  float bias[2];
+  float bias[2];     // -inf while no key was visible: all levels are -inf then
   float total[2];    // this lane's share of the sum of the probabilities
   float shrink[2];   // what output and total must be multiplied by before the next P V
-  float pending[2];  // with promote: the same, when the next P V is added
+  float pending[2];  // with promote: the same of what was promoted before, when there is more
   float depth[2];    // levels that the reference lies below the row's maximum
-  bool blank[2];     // no key was visible so far
-  bool any_blank;    // of the warp
+  bool blank;        // no key was visible to some row of the warp
   bool shrinks;
 };
+
+WHET_DEVICE bool is_blank(float bias) { return bias == whet::negative_infinity(); }
 
 WHET_DEVICE float max_nan(float a, float b) {
   float top;
@@ -51,12 +53,11 @@ WHET_DEVICE int quad_max(int x) {
 WHET_DEVICE void clear(Softmax& state) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    state.bias[r] = 0.0f;
+    state.bias[r] = whet::negative_infinity();
     state.shrink[r] = 1.0f;
     state.depth[r] = 0.0f;
-    state.blank[r] = true;
   }
-  state.any_blank = true;
+  state.blank = true;
 }
 
 // A NaN stays one.
@@ -81,18 +82,15 @@ WHET_DEVICE void find_reference(const float (&s)[kScores], Softmax& state,
       for (int c = 0; c < 2; ++c)
         part[c] = max_nan(part[c], s[i + 2 * r + c] * slope[scale_of(i + 2 * r + c)]);
     const float top = quad_max(max_nan(part[0], part[1]));
-    if (state.blank[r] && top != whet::negative_infinity()) {
-      state.bias[r] = kTop - top;
-      state.blank[r] = false;
-    }
+    if (is_blank(state.bias[r]) && top != whet::negative_infinity()) state.bias[r] = kTop - top;
   }
-  state.any_blank = __any_sync(0xffffffffu, state.blank[0] || state.blank[1]);
+  state.blank = __any_sync(0xffffffffu, is_blank(state.bias[0]) || is_blank(state.bias[1]));
 }
 
 // Turns scores into levels in place and moves the reference where they leave the range. `slope` is not zero. Returns the bits of this
 // thread's highest level, as soon as all are there.
 WHET_DEVICE int levels(float (&s)[kScores], Softmax& state, const float (&slope)[kKScales]) {
-  if (state.any_blank) find_reference(s, state, slope);
+  if (state.blank) find_reference(s, state, slope);
 #pragma unroll
   for (int i = 0; i < kScores; ++i)
     s[i] = __fmaf_rn(s[i], slope[scale_of(i)], state.bias[i / 2 % 2]);
@@ -228,23 +226,24 @@ WHET_DEVICE void mask(float (&s)[kScores], int key0, int row, float hidden, int 
   }
 }
 
-// After a P V. Its row sums go to the total, each product's by itself: the tensor cores cut the tail of long sums. With `promote` the
-// output of each product goes to `whole` in the same way; without, `whole` is not used.
+// After a P V: its row sums go to the total, each product's by itself, since the tensor cores cut the tail of long sums. With `promote` the
+// output goes to `whole` from time to time for the same reason.
 WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&sums)[4],
-                         float (&whole)[kPromote ? kDv / 2 : 1], Softmax& state) {
+                         float (&whole)[kPromote ? kDv / 2 : 1], Softmax& state, bool promotes) {
   if constexpr (kPromote) {
+    if (promotes) {
 #pragma unroll
-    for (int i = 0; i < kDv / 2; ++i)
-      whole[i] = __fmaf_rn(whole[i], state.pending[i / 2 % 2], o[i]);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) state.total[r] *= state.pending[r];
+      for (int i = 0; i < kDv / 2; ++i)
+        whole[i] = __fmaf_rn(whole[i], state.pending[i / 2 % 2], o[i]);
+      state.pending[0] = state.pending[1] = 1.0f;
+    }
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if constexpr (kSumColumn) {
       state.total[r] += o[kDv / 2 + 2 * r];
       // Not set to zero: the products' registers must stay where they are, or ptxas serialises them.
-      if constexpr (!kPromote) o[kDv / 2 + 2 * r] *= 0.0f;
+      o[kDv / 2 + 2 * r] *= 0.0f;
     } else if constexpr (TUNE_SUMS == 1) {
       state.total[r] += sums[2 * r];
     }
@@ -253,17 +252,13 @@ WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&sums)[4],
 
 // Before the next P V: what is there refers to another maximum.
 WHET_DEVICE void rescale(float (&o)[kOutputs / 2], Softmax& state) {
-  if constexpr (kPromote) {
+  if (!state.shrinks) return;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) state.pending[r] = state.shrinks ? state.shrink[r] : 1.0f;
-  } else {
-    if (!state.shrinks) return;
+  for (int i = 0; i < kDv / 2; ++i) o[i] *= state.shrink[(i / 2) % 2];
 #pragma unroll
-    for (int i = 0; i < kDv / 2; ++i) o[i] *= state.shrink[(i / 2) % 2];
-    if constexpr (TUNE_SUMS != 2) {
-      state.total[0] *= state.shrink[0];
-      state.total[1] *= state.shrink[1];
-    }
+  for (int r = 0; r < 2; ++r) {
+    if constexpr (TUNE_SUMS != 2) state.total[r] *= state.shrink[r];
+    if constexpr (kPromote) state.pending[r] *= state.shrink[r];
   }
 }
 
