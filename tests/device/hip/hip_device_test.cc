@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -145,6 +146,25 @@ TEST(HipRuntimeTest, AMachineWithoutAGpuSaysSo) {
   if (hip.status().message().find("libamdhip64.so.5: cannot open") == absl::string_view::npos) {
     EXPECT_THAT(std::string(hip.status().message()), HasSubstr("/dev/kfd"));
   }
+}
+
+// The same of ROCm 7.0 and 7.14, which tools/fetch_hiprtc7 fetches beside their hipRTC. hipInit answers 100 there, 101 in HIP 5.
+TEST(HipRuntimeTest, Rocm7WithoutAGpuSaysSo) {
+  int tried = 0;
+  for (const char* variable : {"WHET_TEST_HIPRTC7", "WHET_TEST_HIPRTC70"}) {
+    const char* const hiprtc = std::getenv(variable);
+    if (hiprtc == nullptr || *hiprtc == '\0') continue;
+    const std::string path(hiprtc);
+    const std::string library = path.substr(0, path.rfind('/')) + "/libamdhip64.so.7";
+    SCOPED_TRACE(library);
+    const auto hip = HipRuntime::Load(library);
+    if (hip.ok()) GTEST_SKIP() << "this machine has an AMD GPU";
+    ++tried;
+    EXPECT_TRUE(absl::IsUnavailable(hip.status())) << hip.status();
+    EXPECT_THAT(std::string(hip.status().message()), HasSubstr("/dev/kfd"));
+    EXPECT_THAT(std::string(hip.status().message()), HasSubstr("find an AMD GPU through"));
+  }
+  if (tried == 0) GTEST_SKIP() << "SKIPPED: WHET_TEST_HIPRTC7 names no library";
 }
 
 TEST(HipRuntimeTest, ALibraryThatIsNoHipSaysWhatIsMissing) {
