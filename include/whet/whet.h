@@ -161,7 +161,7 @@ WHET_API whet_status whet_attention_forward_prepare(whet_runtime* runtime,
 /* ---- FP8 attention on BF16 tensors: quantise, attend ---- */
 
 /* Holds quantised tensors and how they are made (docs/fp8.md). Of args, shapes, strides, scale and whether lse is wanted (non-NULL) count; its
- * tensors are not looked at. One call at a time. Belongs to its runtime: close it first. */
+ * tensors are not looked at. One call at a time. Belongs to its runtime: close it first, and when its launches have completed. */
 typedef struct whet_fp8_attention whet_fp8_attention;
 typedef struct whet_fp8_options {
   size_t struct_size;
