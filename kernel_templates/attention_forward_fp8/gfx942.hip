@@ -642,12 +642,18 @@ extern "C" __global__ void
   if (row >= kSeqQ) return;
   const float sum = w.total[0];
   const float inverse = sum == 0.0f ? 0.0f : v_scale[batch * SHAPE_HEADS_KV + head_kv] / sum;
+  unsigned long long suspects = 0;  // outputs that are NaN though the sum is not
   unsigned short* const to =
       o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
   for (int c = 0; c < kColumns; ++c) {
     WHET_UNROLL
     for (int r = 0; r < 16; r += 8) {
+      WHET_UNROLL
+      for (int e = 0; e < 8; ++e) {
+        const float x = w.output[c][r + e];
+        if (SHAPE_CAUSAL && x != x && sum == sum) suspects |= 1ull << (16 * c + r + e);
+      }
       Uint4 eight;
       WHET_UNROLL
       for (int e = 0; e < 4; ++e) {
@@ -658,10 +664,28 @@ extern "C" __global__ void
       if (column < kDv) *reinterpret_cast<Uint4*>(to + column) = eight;
     }
   }
+  // The sum is relative to 2^(m - lift), and m is where a score is kTop.
+  const float start = w.start;
+  const float reference = (W::kTop - start) * (1.0f / W::kUnit) - W::kLift;
+  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0, 0)) {
+    whet::HiddenRow hidden;
+    hidden.q = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
+    hidden.k = k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H;
+    hidden.v = v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H;
+    hidden.k_scale = k_scale + (batch * SHAPE_HEADS_KV + head_kv) * SHAPE_K_SCALE_BLOCKS;
+    hidden.factor = (scale < 0.0f ? -1.0f : 1.0f) * w.factor * (1.0f / W::kUnit);
+    hidden.reference = reference + W::kLift;
+    const Int64 seen = row + 1 + kSeqKv - kSeqQ;
+    hidden.visible = seen < kSeqKv ? seen : kSeqKv;
+    for (int i = 0; i < 16 * kColumns; ++i) {
+      const int column = 32 * (i / 16) + 16 * problem.half + i % 16;
+      if ((suspects >> i & 1) != 0 && column < kDv)
+        to[column] = whet::bf16_from_float(whet::output_without_hidden<true>(hidden, column) *
+                                           v_scale[batch * SHAPE_HEADS_KV + head_kv]);
+    }
+  }
   if (SHAPE_LSE && problem.half == 0) {
     const Int64 at = batch_head * kSeqQ + row;
-    // The sum is relative to 2^(m - lift), and m is where a score is kTop.
-    const float reference = (W::kTop - w.start) * (1.0f / W::kUnit) - W::kLift;
     float value = sum == 0.0f ? whet::negative_infinity()
                               : (reference + whet::log2_fast(sum)) * 0.69314718055994530942f;
     if (SHAPE_LSE_SHIFT) value += lse_shift[at];

@@ -192,6 +192,49 @@ WHET_DEVICE void scale_both_if(Float16& x, Float16& y, float factor, unsigned lo
 #endif
 }
 
+// The value of a byte.
+template <bool kFnuz>
+WHET_DEVICE float e4m3_value(unsigned byte) {
+  const int exponent = static_cast<int>(byte >> 3 & 15u);
+  const int mantissa = static_cast<int>(byte & 7u) + (exponent > 0 ? 8 : 0);
+  const int least = kFnuz ? -10 : -9;
+  const float size =
+      __builtin_ldexpf(static_cast<float>(mantissa), least + (exponent > 0 ? exponent - 1 : 0));
+  const bool nan = kFnuz ? byte == 0x80u : (byte & 0x7fu) == 0x7fu;
+  return nan ? float_from_bits(0x7fc00000u) : byte & 0x80u ? -size : size;
+}
+
+// One row of a problem of attention_forward_fp8, for output_without_hidden.
+struct HiddenRow {
+  const unsigned char* q;  // the row
+  const unsigned char* k;  // of the head
+  const unsigned char* v;  // of the head
+  const float* k_scale;    // of the head
+  float factor;            // of logits, in powers of two and without the key's scale; its sign too
+  float reference;         // near the largest logit
+  Int64 visible;           // keys
+};
+
+// One output, without its v_scale, from the definition. A matrix instruction multiplies every value of a tile by some weight, and a
+// value that is NaN by the weight 0 too, if the key is hidden: where an output has become NaN and some keys of its tiles are hidden,
+// this says what it should be. NaN if a visible value is.
+template <bool kFnuz>
+WHET_DEVICE float output_without_hidden(const HiddenRow& row, int channel) {
+  float sum = 0.0f, output = 0.0f;
+  for (Int64 j = 0; j < row.visible; ++j) {
+    const unsigned char* const key = row.k + j * SHAPE_K_STRIDE_S;
+    float dot = 0.0f;
+    for (int d = 0; d < SHAPE_DQK; ++d)
+      dot += e4m3_value<kFnuz>(row.q[d]) * e4m3_value<kFnuz>(key[d]);
+    const Int64 block =
+        SHAPE_K_SCALE_ROWS > 0 ? j / (SHAPE_K_SCALE_ROWS > 0 ? SHAPE_K_SCALE_ROWS : 1) : 0;
+    const float p = exp2_fast(dot * row.factor * row.k_scale[block] - row.reference);
+    sum += p;
+    output += p * e4m3_value<kFnuz>(row.v[channel * static_cast<Int64>(SHAPE_V_STRIDE_D) + j]);
+  }
+  return output / sum;
+}
+
 // NaN if either is.
 WHET_DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b : max_float(a, b); }
 
