@@ -170,7 +170,7 @@ int Main(const std::vector<std::string>& arguments) {
         }
         std::printf(" %s |", Cell(one, *e, seconds).c_str());
         std::fflush(stdout);
-        for (const std::string& complaint : Complaints(*e, *target)) {
+        for (const std::string& complaint : Complaints(*e, one, *target)) {
           complaints.push_back(absl::StrCat(where, complaint));
         }
         json.push_back(absl::StrFormat(

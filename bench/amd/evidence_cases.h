@@ -3,7 +3,7 @@
 //
 //   for (const EvidenceCase& c : *EvidenceCases(target, /*all_variants=*/false)) {
 //     absl::StatusOr<KernelEvidence> e = Gather(compiler, *c.kernel_template, c.problem, c.variant, target);
-//     for (const std::string& complaint : Complaints(*e, target)) ...
+//     for (const std::string& complaint : Complaints(*e, c, target)) ...
 //   }
 #pragma once
 
@@ -25,6 +25,9 @@ struct EvidenceCase {
   double flops_per_tile = 0;  // of attention: 32 query rows and 64 keys, else 0
   bool causal = false;
   double seq = 0;
+  // Each step waits for the loads of the step before and then issues its own: nothing is in flight at the
+  // wait, and yet a load has a whole step to arrive.
+  bool drains_each_step = false;
   std::string Name() const;  // "attention_forward 192/128 gfx950:lead=6"
 };
 
@@ -34,6 +37,7 @@ absl::StatusOr<std::vector<EvidenceCase>> EvidenceCases(const Target& target, bo
 
 // What is wrong, one clause each: scratch memory, more registers or LDS than the block's waves can have,
 // waits in the main loop that leave nothing in flight, accumulators that are moved about.
-std::vector<std::string> Complaints(const KernelEvidence& evidence, const Target& target);
+std::vector<std::string> Complaints(const KernelEvidence& evidence, const EvidenceCase& one,
+                                    const Target& target);
 
 }  // namespace whet::amd

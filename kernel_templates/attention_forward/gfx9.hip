@@ -86,11 +86,24 @@ WHET_DEVICE int value_at(int column, int group, int half) {
 
 // Beyond every buffer: the load gives zeros.
 constexpr unsigned kNowhere = 0x80000000u;
+// A head's K or V in bytes, and a tile or two beyond.
+constexpr Int64 kHeadBytes =
+    (kSeqKv + 8 * kKeys) * 2 *
+    (SHAPE_K_STRIDE_S > SHAPE_V_STRIDE_S ? SHAPE_K_STRIDE_S : SHAPE_V_STRIDE_S);
+template <bool kSmall>
+struct RestBytesOf {
+  typedef int Type;
+};
+template <>
+struct RestBytesOf<false> {
+  typedef Int64 Type;
+};
+typedef RestBytesOf < kHeadBytes<0x7fffffff>::Type RestBytes;
 
 // One thread's share of a tile on its way from global memory to LDS.
 struct Loader {
-  whet::Rest k;
-  whet::Rest v;
+  whet::Rest<RestBytes> k;
+  whet::Rest<RestBytes> v;
   WHET_LDS(char) * lds;
   int wave;
   int key_to[kKeyLoads];           // in a stage of LDS
@@ -137,7 +150,7 @@ struct Loader {
     const whet::Buffer rows = k.buffer();
     WHET_UNROLL
     for (int i = 0; i < kKeyLoads; ++i) keys[i] = whet::load_16(rows, key_offset[i]);
-    k.advance(kKeys * SHAPE_K_STRIDE_S * 2ll);
+    k.advance(static_cast<RestBytes>(kKeys * SHAPE_K_STRIDE_S * 2ll));
   }
   __device__ __attribute__((always_inline)) void load_values() {
     const whet::Buffer rows = v.buffer();
@@ -147,7 +160,7 @@ struct Loader {
           whet::load_4(rows, value_offset + static_cast<unsigned>(r) *
                                                 static_cast<unsigned>(SHAPE_V_STRIDE_S * 2));
     }
-    v.advance(kKeys * SHAPE_V_STRIDE_S * 2ll);
+    v.advance(static_cast<RestBytes>(kKeys * SHAPE_V_STRIDE_S * 2ll));
   }
   __device__ __attribute__((always_inline)) void store_keys(int stage) const {
     WHET_UNROLL
@@ -243,7 +256,7 @@ WHET_DEVICE unsigned exponentiate(Rows& w, const Float16& s, float scale, int pa
   const Float2 exponent = score * scale2 - reference;
   const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
   w.total += p;
-  return whet::pack_bf16(p[0], p[1]);
+  return whet::pack_bf16_away(p[0], p[1]);
 }
 
 // How many pairs of scores must have become probabilities by the end of a slot's vector work: spread evenly over the slots before the
@@ -404,10 +417,10 @@ extern "C" __global__ void
     const Int64 rows = tiles * kKeys < kSeqKv ? tiles * kKeys : kSeqKv;
     loader.k = {
         reinterpret_cast<const char*>(k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H),
-        ((rows - 1) * SHAPE_K_STRIDE_S + kDqk) * 2};
+        static_cast<RestBytes>(((rows - 1) * SHAPE_K_STRIDE_S + kDqk) * 2)};
     loader.v = {
         reinterpret_cast<const char*>(v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H),
-        ((rows - 1) * SHAPE_V_STRIDE_S + kDv) * 2};
+        static_cast<RestBytes>(((rows - 1) * SHAPE_V_STRIDE_S + kDv) * 2)};
     loader.lds = lds;
     loader.start(wave, lane);
 

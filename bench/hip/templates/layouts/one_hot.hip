@@ -15,7 +15,8 @@ extern "C" __global__ void WHET_ENTRY(float* d) {
   for (int i = 0; i < 4; ++i) lds[lane * 4 + i] = static_cast<short>(lane * 4 + i);
   whet::wait_lds();
   whet::meet();
-  const whet::Short4 read = __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)(lds + lane * 4));
+  const whet::Short4 read =
+      __builtin_amdgcn_ds_read_tr16_b64_v4i16((WHET_LDS(whet::Short4)*)(lds + lane * 4));
   WHET_UNROLL
   for (int i = 0; i < 4; ++i) d[lane * 4 + i] = static_cast<float>(read[i]);
 }
@@ -51,17 +52,23 @@ extern "C" __global__ void WHET_ENTRY(float* d) {
   typedef float Result __attribute__((ext_vector_type(kRegisters)));
   Result c = {};
 #if SHAPE_SHAPE == 0
-  c = __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(whet::Bf16x8, a), __builtin_bit_cast(whet::Bf16x8, b), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(whet::Bf16x8, a),
+                                              __builtin_bit_cast(whet::Bf16x8, b), c, 0, 0, 0);
 #elif SHAPE_SHAPE == 1
-  c = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(whet::Bf16x8, a), __builtin_bit_cast(whet::Bf16x8, b), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(whet::Bf16x8, a),
+                                              __builtin_bit_cast(whet::Bf16x8, b), c, 0, 0, 0);
 #elif SHAPE_SHAPE == 2
-  c = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(whet::Short4, a), __builtin_bit_cast(whet::Short4, b), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(whet::Short4, a),
+                                               __builtin_bit_cast(whet::Short4, b), c, 0, 0, 0);
 #elif SHAPE_SHAPE == 3
-  c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(whet::Short4, a), __builtin_bit_cast(whet::Short4, b), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(whet::Short4, a),
+                                                __builtin_bit_cast(whet::Short4, b), c, 0, 0, 0);
 #elif SHAPE_SHAPE == 4
-  c = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a), __builtin_bit_cast(long, b), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, a),
+                                                 __builtin_bit_cast(long, b), c, 0, 0, 0);
 #elif SHAPE_SHAPE == 5
-  c = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(__builtin_bit_cast(long, a), __builtin_bit_cast(long, b), c, 0, 0, 0);
+  c = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(__builtin_bit_cast(long, a),
+                                                 __builtin_bit_cast(long, b), c, 0, 0, 0);
 #elif SHAPE_SHAPE == 6
   c = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(a, b, c, 0, 0, 0, 0, 0, 0);
 #else

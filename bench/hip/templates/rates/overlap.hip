@@ -18,14 +18,16 @@ typedef whet::Float2 Value;
 typedef float Value;
 #endif
 
-extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X)))
-WHET_ENTRY(long long* clocks, float* sink) {
+extern "C" __global__ void
+    __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X)))
+    WHET_ENTRY(long long* clocks, float* sink) {
   // Waves w and w + 4 share a SIMD.
   if (TUNE_WHAT == 0 || whet::wave_index() < 4) {
     whet::Float16 c[4] = {};
     const unsigned bits = 0x3f803f40u + static_cast<unsigned>(whet::lane_index()) * 0x10001u;
     const whet::Uint4 a = {bits, bits + 1, bits + 2, bits + 3};
-    timed(clocks, [&]() __attribute__((always_inline)) { sixteen_products(c, a, a); });
+    timed(
+        clocks, [&]() __attribute__((always_inline)) { sixteen_products(c, a, a); });
     sink[whet::thread_index()] = total(c);
   } else {
 #if TUNE_WHAT != 0
@@ -37,10 +39,11 @@ WHET_ENTRY(long long* clocks, float* sink) {
       WHET_PIN(x[i]);
     }
     // 96 in the time of sixteen products.
-    timed(clocks, [&]() __attribute__((always_inline)) {
-      WHET_UNROLL
-      for (int i = 0; i < 96; ++i) asm volatile(INSTRUCTION : "+v"(x[i % 16]) : "v"(y));
-    });
+    timed(
+        clocks, [&]() __attribute__((always_inline)) {
+          WHET_UNROLL
+          for (int i = 0; i < 96; ++i) asm volatile(INSTRUCTION : "+v"(x[i % 16]) : "v"(y));
+        });
     Value sum = Value(0.0f);
     WHET_UNROLL
     for (int i = 0; i < 16; ++i) sum += x[i];

@@ -29,8 +29,9 @@ typedef whet::Float2 Value;
 typedef float Value;
 #endif
 
-extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X)))
-WHET_ENTRY(long long* clocks, float* sink) {
+extern "C" __global__ void
+    __attribute__((amdgpu_flat_work_group_size(LAUNCH_BLOCK_X, LAUNCH_BLOCK_X)))
+    WHET_ENTRY(long long* clocks, float* sink) {
   Value x[16];
   Value y[16];
   WHET_UNROLL
@@ -40,10 +41,11 @@ WHET_ENTRY(long long* clocks, float* sink) {
     WHET_PIN(x[i]);
     WHET_PIN(y[i]);
   }
-  timed(clocks, [&]() __attribute__((always_inline)) {
-    WHET_UNROLL
-    for (int i = 0; i < 16; ++i) asm volatile(INSTRUCTION : "+v"(x[i]), "+v"(y[i]));
-  });
+  timed(
+      clocks, [&]() __attribute__((always_inline)) {
+        WHET_UNROLL
+        for (int i = 0; i < 16; ++i) asm volatile(INSTRUCTION : "+v"(x[i]), "+v"(y[i]));
+      });
   Value sum = Value(0.0f);
   WHET_UNROLL
   for (int i = 0; i < 16; ++i) sum += x[i] + y[i];
