@@ -2,7 +2,7 @@
 
     python3 bench_fp8.py DIR [--soak 0.9] [--span 0.4] [--out results.json] [--no-time] [--captured FILE.safetensors]
 
-DIR comes from build_fp8.py. Q, K and V are drawn in BF16 (`data` of a case: normal, peaky, sink, late, mean, ones, captured) and rounded to
+DIR comes from build_fp8.py. Q, K and V are drawn in BF16 (`data` of a case: normal, peaky, sink, late, mean, outliers, growing, ones) and rounded to
 e4m3 with amax scales per head, or per block where the problem has such scales. Errors are relative L2 over sampled rows of some heads against
 float64: P error on the rounded inputs, total error on the BF16 ones. Poisoned output, steady clocks: see bench/sm90/bench_variants.py."""
 import argparse, ctypes, json, math, os, random, sys, time
@@ -28,7 +28,7 @@ def tensor_map(tensor, strides, dims, box, swizzle, pairs_of_four):
     n = len(dims)
     check(cuda.cuTensorMapEncodeTiled(
         ctypes.c_void_p(address), 0, n, ctypes.c_void_p(tensor.data_ptr()), (u64 * n)(*dims), (u64 * (n - 1))(*strides), (u32 * n)(*box),
-        (u32 * n)(*steps), 0, {0: 0, 64: 2, 128: 3}[swizzle], 3, 0), "cuTensorMapEncodeTiled %s %s %s" % (dims, strides, box))
+        (u32 * n)(*steps), 0, {0: 0, 32: 1, 64: 2, 128: 3}[swizzle], 3, 0), "cuTensorMapEncodeTiled %s %s %s" % (dims, strides, box))
     return room, address
 
 
@@ -52,7 +52,7 @@ class Kernel(base.Kernel):
             else:
                 heads, rows = (f["heads_q"], f["seq_q"]) if a == "q" else (f["heads_kv"], f["seq_kv"])
                 dims, strides = [f["dqk"], rows, heads, f["batch"]], [f["%s_stride_%s" % (a, d)] for d in "shb"]
-            room, address = tensor_map(tensors[a], strides, dims, m["box"], m["swizzle"], "interleave=1" in variant["variant"] and a == "k")
+            room, address = tensor_map(tensors[a], strides, dims, m["box"], m["swizzle"], a == "k" and f["seq_kv"] % 2 == 0)
             self.keep.append(room)
             pointers.append(address)
         self.keep.append(values)
@@ -77,6 +77,11 @@ def draw(kind, f):
         v[:, :, -1] *= 0.05
     elif kind == "mean":
         v += 1
+    elif kind == "outliers":
+        q[..., 5:9] *= 10
+        k[..., 5:9] *= 10
+    elif kind == "growing":
+        k *= torch.linspace(0.5, 3, f["seq_kv"], device="cuda")[:, None]
     elif kind == "ones":
         v[:] = 1
     return q.bfloat16(), k.bfloat16(), v.bfloat16()
@@ -188,7 +193,7 @@ def main():
                         gap = torch.where(got_lse == ref_lse, 0.0, (got_lse - ref_lse).abs() / (1 + ref_lse.abs()))
                         lse_error = max(lse_error, float(gap.nan_to_num(1e9).max()))
                 row["error"], row["total"], row["worst_row"], row["lse"] = math.sqrt(num / max(den, 1e-30)), math.sqrt(tnum / max(tden, 1e-30)), worst, lse_error
-                row["ok"] = bad == 0 and row["error"] < case.get("bound", 0.05) and worst < 4 * case.get("bound", 0.05) and lse_error < 0.02
+                row["ok"] = bad == 0 and row["error"] < case.get("bound", 0.05) and worst < 4 * case.get("bound", 0.05) and lse_error < 0.03
                 note = "" if row["ok"] else "WRONG non-finite %d worst row %.3f lse %.4f" % (bad, worst, lse_error)
                 if not row["ok"] or o.no_time:
                     print("%-22s P %.4f total %.4f worst %.3f lse %.4f %s %s" % (case["name"], row["error"], row["total"], worst, lse_error, row["label"], note), flush=True)

@@ -5,8 +5,8 @@
 // first. What FP8 changes:
 //   - the products take half the time, so the softmax is the bound. `direct` replaces exponential and rounding of four probabilities by four
 //     multiply-adds and two packing conversions, see softmax.h;
-//   - scores come out of the tensor cores in another order than probabilities go in. `interleave` lays the rows of K in shared memory so
-//     that both orders are the same; without it, bytes are exchanged between the lanes of a quad;
+//   - scores come out of the tensor cores in another order than probabilities go in. The copy engine lays the rows of K in shared memory so
+//     that both orders are the same; where the number of keys is odd, lanes of a quad exchange bytes instead;
 //   - V is transposed, and its tiles have one more row, of ones: the row sums come from the tensor cores, of the probabilities as rounded;
 //   - the maximum is looked for among the levels, three at a time as integers, and only its passing the reference costs more.
 #include "attention_forward_fp8/sm90/load.h"
@@ -43,27 +43,19 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
     release(kEmptyV + v_ring.stage);
     v_ring.advance();
   };
-  const auto my_turn = [&] {
-    if constexpr (kPingPong) whet::sm90::named_wait(1 + warpgroup, 256);
-  };
-  const auto next_turn = [&] {
-    if constexpr (kPingPong) whet::sm90::named_arrive(1 + (warpgroup + 1) % kWarpgroups, 256);
-  };
+  const auto my_turn = [&] { whet::sm90::named_wait(1 + warpgroup, 256); };
+  const auto next_turn = [&] { whet::sm90::named_arrive(1 + (warpgroup + 1) % kWarpgroups, 256); };
   if (warpgroup == kWarpgroups - 1) next_turn();
 
-  Query query;
+  Uint32 query = 0;
   const auto give_query = [&] {
     release(kEmptyQ + q_ring.stage * kWarpgroups + warpgroup);
     q_ring.advance();
   };
   const auto take_query = [&] {
     const int place = q_ring.stage * kWarpgroups + warpgroup;
-    query.shared = shared + kQAt + place * kQBytes;
+    query = shared + kQAt + place * kQBytes;
     whet::sm90::wait(barriers + 8 * (kFullQ + place), q_ring.parity);
-    if constexpr (kQueryInRegisters) {
-      read_query(query, warp, lane);
-      give_query();
-    }
   };
   // K tiles of this work that only other warpgroups see; every turn is given away.
   const auto pass_keys = [&](int count) {
@@ -87,12 +79,8 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
   Scales scales = {};
   float slope[kKScales];
   float o[kOutputs / 2];  // of the products
-  float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   float whole[kPromote ? kDv / 2 : 1];
   Uint32 p[kWords];
-  // The products that run read p, so its successor must be other registers until they are done. A plain copy would be optimised away, and
-  // the products made to wait instead; the compiler does not know that this is zero.
-  const Uint32 zero = static_cast<Uint32>(whet::sm90::uniform(static_cast<int>(threadIdx.x))) >> 16;
   bool fresh = true;  // the next P V starts from zero
   Softmax state;
   const auto clear_whole = [&] {
@@ -116,7 +104,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
   const auto finish_scores = [&](float(&s)[kScores], int tile) {
     whet::sm90::pin(s);
     release_k();
-    if (!kQueryInRegisters && tile == 0) give_query();
+    if (tile == 0) give_query();
     if (tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, hidden, lane);
   };
   const auto finish_output = [&] {
@@ -124,11 +112,11 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
     whet::sm90::pin(o);
     whet::sm90::pin(p);
     whet::sm90::product_fence();
-    issue_output(o, sums, p, shared + kVAt + v_ring.stage * kVStride, shared + kOnesAt, !fresh);
+    issue_output(o, p, shared + kVAt + v_ring.stage * kVStride, !fresh);
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
     release_v();
-    collect(o, sums, whole, state, true);
+    collect(o, whole, state, true);
   };
   const auto result = [&] {
     Result r = {item.head, item.batch, item.row, scales.value, {}, {}};
@@ -160,7 +148,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
       pass_values(1);
     }
     if (item.tiles == 0) {
-      if constexpr (!kQueryInRegisters) give_query();
+      give_query();
       write(result());
       work = mailbox.take();
       continue;
@@ -176,7 +164,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
       whet::sm90::product_wait<0>();
       finish_scores(s, item.tiles - 1);
       levels(s, state, slope);
-      exponentials(s, state);
+      exponentials(s);
       pack(p, s, lane);
     }
 
@@ -226,58 +214,36 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
       }
       wait_v();
       whet::sm90::product_fence();
-      issue_output(o, sums, p, shared + kVAt + v_ring.stage * kVStride, shared + kOnesAt, !fresh);
+      issue_output(o, p, shared + kVAt + v_ring.stage * kVStride, !fresh);
       if (!writes) next_turn();
       unwritten = starts;
       whet::sm90::product_wait<1>();
       finish_scores(s, tile);
       if (starts) {
-        if constexpr (TUNE_SUMS == 2) {
-          done.total[0] = state.total[0];
-          done.total[1] = state.total[1];
-          state.total[0] = state.total[1] = 0.0f;
-        }
         clear(state);
       }
       const int highest = levels(s, state, slope);
-      exponentials(s, state);
-      Uint32 next_p[kWords];
-      if constexpr (TUNE_EARLY) {
-        pack(next_p, s, lane);
-        Uint32 all = 0;
-#pragma unroll
-        for (int w = 0; w < kWords; ++w) all |= next_p[w];
-        settle(all, shared);
-        whet::sm90::pin(next_p);
-      } else {
-        settle(static_cast<Uint32>(highest), shared);
-        whet::sm90::pin(s);
-      }
+      exponentials(s);
+      settle(static_cast<Uint32>(highest), shared);
+      whet::sm90::pin(s);
       whet::sm90::product_wait<0>();
       whet::sm90::pin(o);
       release_v();
-      const bool promotes = starts || (tile + 1) % max(1, TUNE_PROMOTE) == 0;
-      collect(o, sums, whole, state, promotes);
+      const bool promotes = starts || (tile + 1) % kPromoteTiles == 0;
+      collect(o, whole, state, promotes);
       fresh = starts || (kPromote && promotes);
       if (starts) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           state.pending[r] = 1.0f;
-          if constexpr (TUNE_SUMS != 2) {
-            done.total[r] = state.total[r];
-            state.total[r] = 0.0f;
-          }
+          done.total[r] = state.total[r];
+          state.total[r] = 0.0f;
         }
         pass_values(item.later);
       } else {
         rescale(o, state);
       }
-      if constexpr (TUNE_EARLY) {
-#pragma unroll
-        for (int w = 0; w < kWords; ++w) p[w] = next_p[w] ^ zero;
-      } else {
-        pack(p, s, lane);
-      }
+      pack(p, s, lane);
     }
     finish_output();
     write(result());

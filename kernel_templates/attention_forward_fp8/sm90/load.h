@@ -88,9 +88,8 @@ WHET_DEVICE void write_ones(Uint32 shared, int thread, int threads) {
     for (int i = thread; i < 8 * width / 4; i += threads)
       whet::sm90::store_shared(rows + 4 * i, i < width / 4 ? 0x38383838u : 0u);
   };
-  if constexpr (TUNE_SUMS == 1) write(shared + kOnesAt, kPanelRow);
 #pragma unroll 1
-  for (int stage = 0; stage < (kSumColumn ? kStages : 0); ++stage) {
+  for (int stage = 0; stage < kStages; ++stage) {
     const Uint32 tile = shared + kVAt + stage * kVStride;
 #pragma unroll 1
     for (int p = 0; p < kVPanels; ++p) write(tile + p * kVPanelBytes + kDv * kPanelRow, kPanelRow);

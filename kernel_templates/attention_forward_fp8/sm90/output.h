@@ -56,7 +56,7 @@ struct Result {
   int head;
   int batch;
   int row;
-  float value;
+  float value;  // V's scale
   float bias[2];
   float total[2];
 };

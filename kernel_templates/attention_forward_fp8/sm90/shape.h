@@ -10,18 +10,18 @@ using whet::sm90::TensorMap;
 using whet::sm90::Uint32;
 using whet::sm90::Uint64;
 
-constexpr int kWarpgroups = TUNE_WARPGROUPS;
+constexpr int kBlockKv = TUNE_BLOCK_KV;
+constexpr int kWarpgroups = kBlockKv == 96 ? 3 : 2;
 constexpr int kRows = 64;  // of a warpgroup: the height of one wgmma
 constexpr int kBlockQ = kRows * kWarpgroups;
-constexpr int kBlockKv = TUNE_BLOCK_KV;
-constexpr int kStages = TUNE_STAGES;
-constexpr int kQStages = TUNE_Q_STAGES;
+constexpr int kStages = kBlockKv == 192 ? 2 : 3;
+constexpr int kQStages = SHAPE_DQK <= (kBlockKv == 192 ? 128 : 192) ? 2 : 1;
 constexpr bool kDirect = TUNE_DIRECT;
-constexpr bool kKeysInterleaved = TUNE_INTERLEAVE;
 constexpr bool kScaleBlocks = TUNE_SCALE_BLOCKS;
 constexpr bool kPromote = TUNE_PROMOTE;
-constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
-constexpr bool kPingPong = kWarpgroups > 1;
+constexpr int kPromoteTiles = 4;
+// Pairs of rows must not reach past the last one.
+constexpr bool kKeysInterleaved = SHAPE_SEQ_KV % 2 == 0;
 
 constexpr int kDqk = SHAPE_DQK;
 constexpr int kDv = SHAPE_DV;
@@ -44,8 +44,7 @@ constexpr int kKvSteps = kBlockKv / 32;
 
 // Eight more rows follow the channels of a tile of V^T. The first is all ones: its column of the output is the sum of the probabilities as
 // the product sees them, rounded.
-constexpr bool kSumColumn = TUNE_SUMS == 0;
-constexpr int kOutputs = kDv + (kSumColumn ? 8 : 0);
+constexpr int kOutputs = kDv + 8;
 constexpr int kScores = kBlockKv / 2;  // accumulators of a thread
 constexpr int kWords = kBlockKv / 8;   // of a thread's probabilities, 4 bytes each
 
@@ -66,8 +65,7 @@ constexpr int kQAt = 0;
 constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;
 constexpr int kVAt = kKAt + kStages * kKBytes;
 constexpr int kVStride = (kVBytes + 1023) / 1024 * 1024;
-constexpr int kOnesAt = kVAt + kStages * kVStride;
-constexpr int kBarriersAt = kOnesAt + (TUNE_SUMS == 1 ? 1024 : 0);
+constexpr int kBarriersAt = kVAt + kStages * kVStride;
 constexpr int kMails = 4;
 constexpr int kMailBytes = 16;
 constexpr int kFullQ = 0;  // one per stage and warpgroup
@@ -122,7 +120,6 @@ static_assert(kBlockKv % 32 == 0 && kBlockKv <= 256, "block_kv must be a multipl
 static_assert(SHAPE_K_SCALE_ROWS == 0 || kBlockKv % 64 == 0, "tiles must begin where scales do");
 static_assert(kDqk % 16 == 0 && kDv % 16 == 0 && kOutputs <= 256,
               "head dimensions must be multiples of 16");
-static_assert(kSeqKv % 2 == 0 || !kKeysInterleaved, "keys are interleaved in pairs");
 static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
 static_assert(1024 + kMailAt + kMailBytes * kMails <= LAUNCH_SHARED_BYTES,
               "shared_bytes of the kernel file is too small");

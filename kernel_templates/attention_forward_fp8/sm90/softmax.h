@@ -11,13 +11,13 @@
 
 namespace attention {
 
-constexpr int kLift = 8 - (TUNE_LAZY > 1 ? TUNE_LAZY - 1 : 0);  // log2 of the largest probability
-constexpr float kCentre = -0.043f;                              // in binary digits
-constexpr float kStep = kDirect ? 8.0f : 1.0f;                  // levels to a factor of two
+constexpr int kLift = TUNE_LAZY ? 6 : 8;        // log2 of the largest probability
+constexpr float kCentre = -0.043f;              // in binary digits
+constexpr float kStep = kDirect ? 8.0f : 1.0f;  // levels to a factor of two
 constexpr float kTop = kDirect ? 8.0f * (kLift + 7 + kCentre) : static_cast<float>(kLift);
 // How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8). Moving costs as much as the
-// rest of the softmax, and of 64 rows one moves in most of the first tiles: with lazy 2 and 3 the reference starts lower, and hardly any does.
-constexpr float kRoom = (TUNE_LAZY ? TUNE_LAZY - 0.25f : 0.03f) * kStep;
+// rest of the softmax, and of 64 rows one moves in most of the first tiles: `lazy` has references start lower, and then hardly any does.
+constexpr float kRoom = (TUNE_LAZY ? 2.75f : 0.03f) * kStep;
 // With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's maximum
 // it may go at all.
 constexpr float kWindow = 6.0f * kStep;
@@ -142,20 +142,10 @@ WHET_DEVICE int levels(float (&s)[kScores], Softmax& state, const float (&slope)
 }
 
 // Turns levels into probabilities in place, where that is not the packing itself.
-WHET_DEVICE void exponentials(float (&s)[kScores], Softmax& state) {
+WHET_DEVICE void exponentials(float (&s)[kScores]) {
   if constexpr (!kDirect) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[i] = whet::exp2_fast(s[i]);
-  }
-  if constexpr (TUNE_SUMS == 2) {
-    float part[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) part[i / 2 % 2][i % 2] += s[i];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (state.shrinks) state.total[r] *= state.shrink[r];
-      state.total[r] += part[r][0] + part[r][1];
-    }
   }
 }
 
@@ -228,8 +218,8 @@ WHET_DEVICE void mask(float (&s)[kScores], int key0, int row, float hidden, int 
 
 // After a P V: its row sums go to the total, each product's by itself, since the tensor cores cut the tail of long sums. With `promote` the
 // output goes to `whole` from time to time for the same reason.
-WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&sums)[4],
-                         float (&whole)[kPromote ? kDv / 2 : 1], Softmax& state, bool promotes) {
+WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&whole)[kPromote ? kDv / 2 : 1],
+                         Softmax& state, bool promotes) {
   if constexpr (kPromote) {
     if (promotes) {
 #pragma unroll
@@ -240,13 +230,9 @@ WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&sums)[4],
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if constexpr (kSumColumn) {
-      state.total[r] += o[kDv / 2 + 2 * r];
-      // Not set to zero: the products' registers must stay where they are, or ptxas serialises them.
-      o[kDv / 2 + 2 * r] *= 0.0f;
-    } else if constexpr (TUNE_SUMS == 1) {
-      state.total[r] += sums[2 * r];
-    }
+    state.total[r] += o[kDv / 2 + 2 * r];
+    // Not set to zero: the products' registers must stay where they are, or ptxas serialises them.
+    o[kDv / 2 + 2 * r] *= 0.0f;
   }
 }
 
@@ -257,7 +243,7 @@ WHET_DEVICE void rescale(float (&o)[kOutputs / 2], Softmax& state) {
   for (int i = 0; i < kDv / 2; ++i) o[i] *= state.shrink[(i / 2) % 2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if constexpr (TUNE_SUMS != 2) state.total[r] *= state.shrink[r];
+    state.total[r] *= state.shrink[r];
     if constexpr (kPromote) state.pending[r] *= state.shrink[r];
   }
 }
