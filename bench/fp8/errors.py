@@ -165,12 +165,18 @@ def draw(kind, seq, dim=128, heads=2):
     return tuple(x.bfloat16().double() for x in (q, k, v))
 
 
-def captured(path, seq):
-    from safetensors.torch import load_file
-    t = load_file(path)
-    names = [n for n in ("q", "k", "v")]
-    q, k, v = (t[n].double() for n in names)
-    return tuple(x[0] if x.dim() == 4 else x for x in (q, k, v))
+def captured(path):
+    """q, k and v of a safetensors file, [1, heads, seq, dim], as [heads, seq, dim]."""
+    data = open(path, "rb").read()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    dtypes = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float16}
+    tensors = []
+    for name in ("q", "k", "v"):
+        begin, end = header[name]["data_offsets"]
+        flat = torch.frombuffer(bytearray(data[8 + size + begin:8 + size + end]), dtype=dtypes[header[name]["dtype"]])
+        tensors.append(flat.view(header[name]["shape"]).double().flatten(0, -3))  # batch and heads together
+    return tuple(tensors)
 
 
 def report(name, tensors, scale, count):
@@ -215,7 +221,7 @@ def main():
             entries.append(report(kind, draw(kind, seq), 128 ** -0.5, options.rows))
             show(entries[-1])
     for path in options.captured:
-        q, k, v = captured(path, None)
+        q, k, v = captured(path)
         entries.append(report(os.path.basename(path), (q, k, v), q.shape[-1] ** -0.5, options.rows))
         show(entries[-1])
     if options.out:

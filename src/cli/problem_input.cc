@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "src/ops/fp8_inputs.h"
 #include "src/ops/npy.h"
 #include "src/ops/safetensors.h"
 
@@ -271,6 +272,7 @@ absl::StatusOr<CallInput> MakeCallInput(const KernelTemplate& kernel_template,
                                         const std::string& problem_text) {
   const Operation& operation = OperationFor(kernel_template.name());
   NamedTensors given;
+  std::string note;
   absl::StatusOr<Problem> problem = absl::UnknownError("");
   if (flags.has_files()) {
     absl::StatusOr<FieldValues> fields = ParseFields(kernel_template, problem_text);
@@ -281,6 +283,11 @@ absl::StatusOr<CallInput> MakeCallInput(const KernelTemplate& kernel_template,
     if (!tensors.ok()) return tensors.status();
     given = *std::move(tensors);
     ApplyLayout(flags.layout, &given);
+    if (kernel_template.name() == "attention_forward_fp8" && WantFp8Inputs(given)) {
+      absl::StatusOr<std::string> recipe = MakeFp8Inputs(&given, &*fields);
+      if (!recipe.ok()) return recipe.status();
+      note = *std::move(recipe);
+    }
     if (absl::Status s = ApplyDType(*fields, flags.convert, &given); !s.ok()) return s;
     fields = operation.FieldsFromTensors(given, *std::move(fields));
     if (!fields.ok()) return fields.status();
@@ -296,7 +303,7 @@ absl::StatusOr<CallInput> MakeCallInput(const KernelTemplate& kernel_template,
   absl::StatusOr<OperationTensors> tensors =
       MakeTensors(operation, *problem, *std::move(arguments), given, *scalars, flags.data);
   if (!tensors.ok()) return tensors.status();
-  return CallInput{*std::move(problem), *std::move(tensors)};
+  return CallInput{*std::move(problem), *std::move(tensors), std::move(note)};
 }
 
 }  // namespace whet

@@ -44,6 +44,7 @@ void DeclareTensorFlags(CLI::App& verb, ProblemFlags* flags);
 struct CallInput {
   Problem problem;
   OperationTensors tensors;
+  std::string recipe;  // how files were quantised, when they were, for people
 };
 
 // The operation's name, without the fields that may stand behind a colon.

@@ -194,6 +194,7 @@ Outcome RunCommand::Call(Session& session, Runtime& runtime, const KernelTemplat
   if (!files.ok()) return InputFailure(files.status());
   console.Row("problem", ProblemText(input.problem.text()));
   console.Row("device", DeviceText(device.identity()));
+  if (!input.recipe.empty()) console.Row("recipe", input.recipe);
 
   absl::StatusOr<std::unique_ptr<DeviceCall>> call = DeviceCall::Make(device, input.tensors);
   if (!call.ok()) return ExecutionFailure(call.status());
@@ -248,6 +249,7 @@ Outcome RunCommand::Call(Session& session, Runtime& runtime, const KernelTemplat
       JudgeChecks(report.checks, input.tensors, kernel_template, report.plan->resolution());
   if (!outcome.status.ok()) outcome.code = ExitCode::kWrongResult;
   ordered_json json = CallJson(report, operation, input.problem, device.identity(), *files);
+  if (!input.recipe.empty()) json["recipe"] = input.recipe;
   if (!outcome.status.ok()) json["error"] = ErrorJson(outcome);
   console.Json(DumpJson(json));
   return outcome;

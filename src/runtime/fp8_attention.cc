@@ -357,6 +357,7 @@ class Fp8AttentionImpl final : public Fp8Attention {
         absl::StatusOr<DeviceBuffer> made = DeviceBuffer::Make(runtime_.device(), bytes);
         if (!made.ok()) return made.status();
         *buffer = *std::move(made);
+        if (bytes == 0) continue;
         // The workspace begins as zeros; the padding of transposed values is set once, so that no run differs by it.
         absl::Status filled = runtime_.device().Fill(buffer->get(), 0, bytes, nullptr);
         if (filled.ok()) filled = runtime_.device().Synchronize(nullptr);

@@ -189,5 +189,28 @@ TEST(RunTest, PeopleReadWhatHappened) {
   }
 }
 
+TEST(RunTest, CapturedTensorsAreQuantisedForFp8WithARecipeThatIsShown) {
+  const Tool tool;
+  const std::string file = RunfilePath("tests/data/minilm_layer0_s256.safetensors");
+  const ToolRun run = tool.Run(
+      With({"run", "attention_forward_fp8", "--safetensors", file, "-p", "causal=1,lse=1"}, kFast));
+  ASSERT_EQ(run.exit_code, 0) << run;
+  const nlohmann::json json = JsonOut(run);
+  EXPECT_THAT(json["recipe"].get<std::string>(), HasSubstr("chosen by total error"));
+  EXPECT_THAT(json["problem"].get<std::string>(), HasSubstr("exact_exponents=1"));
+  EXPECT_LT(Error(json), 0.01) << "beside float64 on the quantised inputs";
+}
+
+TEST(RunTest, QuantisesWithBothRemedies) {
+  const Tool tool;
+  const ToolRun run = tool.Run(With({"run", "quantize_fp8", "-p",
+                                     "dtype=bf16,batch=1,heads=2,seq=300,dim=64,scale_rows=64,"
+                                     "power_of_two=1,center=1,rotate=1",
+                                     "--data", "biased"},
+                                    kFast));
+  ASSERT_EQ(run.exit_code, 0) << run;
+  EXPECT_EQ(JsonOut(run)["check"].size(), 4u) << "y, scale, mean and the workspace";
+}
+
 }  // namespace
 }  // namespace whet::testing
