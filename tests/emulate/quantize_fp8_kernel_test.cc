@@ -1,0 +1,113 @@
+// The GPU kernel of quantize_fp8 on AMD's lanes, against the definition on the host: every phase and layout, one block doing all items.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/ops/fp8_host.h"
+#include "src/ops/operation.h"
+#include "tests/emulate/template_run.h"
+
+namespace whet::emulator {
+namespace {
+
+struct QuantizeCase {
+  const char* architecture;
+  int64_t heads, rows, dim;
+  int64_t scale_rows;
+  bool center, rotate, transpose, power_of_two;
+  const char* data;
+};
+
+class QuantizeKernel : public ::testing::TestWithParam<QuantizeCase> {};
+
+TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
+  const QuantizeCase& c = GetParam();
+  const bool fnuz = std::string(c.architecture) == "gfx942";
+  const FieldValues fields = OperationFor("quantize_fp8")
+                                 .CompleteFields({{"dtype", "bf16"},
+                                                  {"to", fnuz ? "e4m3fnuz" : "e4m3"},
+                                                  {"batch", int64_t{1}},
+                                                  {"heads", c.heads},
+                                                  {"seq", c.rows},
+                                                  {"dim", c.dim},
+                                                  {"scale_rows", c.scale_rows},
+                                                  {"center", int64_t{c.center}},
+                                                  {"rotate", int64_t{c.rotate}},
+                                                  {"transpose", int64_t{c.transpose}},
+                                                  {"power_of_two", int64_t{c.power_of_two}}});
+  std::string problem = "quantize_fp8:";
+  for (const auto& [name, value] : fields) {
+    absl::StrAppend(&problem, problem.back() == ':' ? "" : ",", name, "=", ValueText(value));
+  }
+  auto variant = SpecializeForEmulator(problem, "gpu", {}, c.architecture);
+  ASSERT_TRUE(variant.ok()) << variant.status();
+
+  HostTensor x = *HostTensor::Make(DType::kBF16, {1, c.heads, c.rows, c.dim});
+  ASSERT_TRUE(FillData({.kind = c.data}, "x", &x).ok());
+  const HostQuantized want = *QuantizeOnHost(x, {.to = fnuz ? DType::kE4M3Fnuz : DType::kE4M3,
+                                                 .scale_rows = c.scale_rows,
+                                                 .power_of_two = c.power_of_two,
+                                                 .center = c.center,
+                                                 .rotate = c.rotate,
+                                                 .transpose = c.transpose});
+  HostTensor bytes = want.bytes.Clone(), scale = want.scale.Clone();
+  std::memset(bytes.data(), 0xAA, static_cast<size_t>(bytes.span_bytes()));
+  std::vector<float> mean(static_cast<size_t>(c.heads * c.dim), NAN);
+  const bool statistics = c.center || c.scale_rows == 0;
+  const int64_t chunks = std::max<int64_t>(1, (c.rows + 255) / 256);
+  std::vector<int32_t> workspace(static_cast<size_t>(8 + c.heads * (4 + 3 * c.dim * (chunks + 1))),
+                                 0);
+  variant->launch.grid = {1, 1, 1};
+  variant->launch.arguments = {
+      EmulatorArgument::Buffer("x", x.data(), static_cast<size_t>(x.span_bytes())),
+      EmulatorArgument::Buffer("mean_in", nullptr, 0),
+      EmulatorArgument::Writable("y", bytes.data(), static_cast<size_t>(bytes.span_bytes())),
+      EmulatorArgument::Writable("scale", scale.data(), static_cast<size_t>(scale.span_bytes())),
+      EmulatorArgument::Writable("mean", c.center ? mean.data() : nullptr,
+                                 c.center ? mean.size() * 4 : 0),
+      EmulatorArgument::Writable("lse_shift", nullptr, 0),
+      EmulatorArgument::Writable("workspace", statistics ? workspace.data() : nullptr,
+                                 statistics ? workspace.size() * 4 : 0),
+      EmulatorArgument::Scalar(1.0f),
+      EmulatorArgument::Scalar(1.0f)};
+  auto program = WaveProgram::Compile(variant->source);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto report = (*program)->Run(variant->launch);
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const EmulatorFinding& finding : report->findings) ADD_FAILURE() << finding.text;
+
+  for (int64_t i = 0; i < scale.elements(); ++i) {
+    EXPECT_NEAR(scale.At(i) / want.scale.At(i), 1, 1e-5) << "scale " << i;
+  }
+  for (size_t i = 0; c.center && i < mean.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(mean[i]), want.mean.At(static_cast<int64_t>(i)), 1e-4);
+  }
+  int64_t different = 0;
+  for (int64_t row = 0; row < bytes.RowCount(); ++row) {
+    for (int64_t i = 0; i < bytes.RowLength(); ++i) {
+      const int64_t at = bytes.RowOffset(row) + i;
+      const double got = bytes.At(at), expected = want.bytes.At(at);
+      different += got != expected;
+      // An element near the middle of two may go either way.
+      ASSERT_NEAR(got, expected, 0.13 * std::fabs(expected) + 0.002) << "row " << row << ", " << i;
+    }
+  }
+  EXPECT_LE(different, bytes.elements() / 200 + 1);
+  for (const int32_t word : workspace) ASSERT_EQ(word, 0) << "left as it was found";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, QuantizeKernel,
+    ::testing::Values(QuantizeCase{"gfx950", 2, 130, 128, 64, true, true, false, true, "biased"},
+                      QuantizeCase{"gfx942", 2, 100, 128, 0, true, true, false, true, "biased"},
+                      QuantizeCase{"gfx950", 2, 70, 192, 64, false, true, false, true, "outlier"},
+                      QuantizeCase{"gfx942", 1, 65, 256, 64, false, true, false, true, "outlier"},
+                      QuantizeCase{"gfx950", 2, 100, 64, 0, false, false, true, false, "normal"},
+                      QuantizeCase{"gfx942", 2, 300, 72, 0, true, false, false, false, "biased"}));
+
+}  // namespace
+}  // namespace whet::emulator
