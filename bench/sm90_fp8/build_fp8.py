@@ -7,9 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../sm90"))
 import build_variants as base
 
-if os.environ.get("TEMPLATES"):
-    base.ROOT = os.environ["TEMPLATES"]
-
 
 def fp8_problem(batch, heads_q, heads_kv, seq_q, seq_kv, dqk, dv, causal=1, lse=0, layout="bhsd", q_scale_rows=0, k_scale_rows=0, lse_shift=0, accuracy=1):
     """The fields of an FP8 problem: q, k and o contiguous as [B, H, S, D] or [B, S, H, D], v as [B, H, D, S] with rows padded to 16 bytes."""

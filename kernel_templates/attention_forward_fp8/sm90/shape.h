@@ -15,7 +15,7 @@ constexpr int kWarpgroups = kBlockKv == 96 ? 3 : 2;
 constexpr int kRows = 64;  // of a warpgroup: the height of one wgmma
 constexpr int kBlockQ = kRows * kWarpgroups;
 constexpr int kStages = kBlockKv == 192 ? 2 : 3;
-constexpr int kQStages = SHAPE_DQK <= (kBlockKv == 192 ? 128 : 192) ? 2 : 1;
+constexpr int kQStages = SHAPE_DV <= 128 && SHAPE_DQK <= (kBlockKv == 192 ? 128 : 192) ? 2 : 1;
 constexpr bool kDirect = TUNE_DIRECT;
 constexpr bool kScaleBlocks = TUNE_SCALE_BLOCKS;
 constexpr bool kPromote = TUNE_PROMOTE;
