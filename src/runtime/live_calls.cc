@@ -362,7 +362,10 @@ bool LiveCalls::BeginAdmission(int candidate, void* const* args, StreamHandle st
   for (EventHandle* event : {&round.begin, &round.end, &round.copied}) {
     if (const absl::StatusOr<EventHandle> taken = TakeEvent(); taken.ok()) *event = *taken;
   }
-  if (round.copied == nullptr) return false;
+  if (round.copied == nullptr) {
+    round.Reject(candidate, VariantOutcome::kUntried, "the device has no event for it");
+    return false;
+  }
   status = device_.Record(round.begin, stream);
   if (status.ok()) status = (*loaded)->LaunchNow(pack.params(), stream);
   if (status.ok()) status = device_.Record(round.end, stream);

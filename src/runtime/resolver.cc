@@ -102,7 +102,7 @@ std::string LostKernel(const std::vector<VariantEvidence>& evidence) {
 }
 
 // A call that somebody waits for: so much is spent on getting variants ready while that helps.
-constexpr absl::Duration kFirstCallPatience = absl::Seconds(5);
+constexpr absl::Duration kFirstCallPatience = absl::Seconds(4);
 
 // Whatever the kernels are, there is nothing for them to write.
 bool NothingToRun(const std::vector<Argument>& arguments) {
@@ -618,6 +618,14 @@ void Resolver::AttachLive(const Task& task, const Choice& choice, Plan& plan) {
 }
 
 void Resolver::KeepSettled(const KeyRecord& tuning_key, const LiveOutcome& outcome) {
+  // Where the budget sufficed for no comparison there is nothing to keep: the next process may have
+  // more calls to spread it over, or be told to tune.
+  int compared = 0;
+  for (const VariantEvidence& evidence : outcome.result.evidence) {
+    compared += evidence.median_ns > 0 || evidence.outcome == VariantOutcome::kWrong ||
+                evidence.outcome == VariantOutcome::kFailed;
+  }
+  if (compared < 2) return;
   Resolution resolution = outcome.plan->resolution();
   const std::optional<DataSignature> signature =
       outcome.signature.inputs.empty() ? std::nullopt : std::optional(outcome.signature);

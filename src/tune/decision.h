@@ -7,7 +7,7 @@
 //   1. The fastest is the finalist with the smallest mean of its visits (in the logarithm). A visit
 //      that is slower than the finalist's best one by more than kDisturbed does not count: another
 //      tenant of the device was there, and disturbances only ever slow down.
-//   2. Whoever is *proven* within the tie zone of the fastest is its equal, and of equals the
+//   2. Whoever is *proven* within 0.7 of the tie zone of the fastest is its equal, and of equals the
 //      earliest in the request's order wins: so equal kernels give the same winner on every machine
 //      and every day. Whoever is not proven equal loses to the fastest, so the tie zone never costs
 //      more than its own width.

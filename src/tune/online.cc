@@ -18,6 +18,7 @@ constexpr int64_t kLost = 32;
 
 OnlineTuner::OnlineTuner(int candidates, int initial, const OnlinePolicy& policy)
     : policy_(policy),
+      initial_(initial),
       best_(initial),
       entries_(static_cast<size_t>(candidates)),
       issued_(static_cast<size_t>(candidates), 0),
@@ -85,6 +86,7 @@ void OnlineTuner::Admitted(int candidate, double ns, double cost_ns) {
 void OnlineTuner::Rejected(int candidate) {
   MutexLock lock(mutex_);
   entries_[static_cast<size_t>(candidate)].state = State::kOut;
+  if (candidate == best()) best_.store(initial_, std::memory_order_release);
 }
 
 bool OnlineTuner::NeedsTrials(int candidate) const {
@@ -126,7 +128,8 @@ int OnlineTuner::Choose() {
       if (++issued_calls_ > kLost) DecideDuels();
       return best();
     }
-    const int turn = blocks_[issuing_].candidate;
+    int turn = blocks_[issuing_].candidate;
+    if (entries_[static_cast<size_t>(turn)].state == State::kOut) turn = best();
     if (++issued_calls_ == policy_.duel_calls) {
       issued_calls_ = 0;
       ++issuing_;
@@ -240,12 +243,16 @@ void OnlineTuner::DecideDuels() {
   };
   std::map<int, std::vector<double>> ratios;
   for (size_t b = 1; b + 1 < blocks_.size() && !blocks_[b + 1].ns.empty(); b += 2) {
+    // Times of one of the three may have been lost, or it failed.
+    if (blocks_[b - 1].ns.empty() || blocks_[b].ns.empty()) continue;
     const double beside = (median(blocks_[b - 1]) + median(blocks_[b + 1])) / 2;
     ratios[blocks_[b].candidate].push_back(median(blocks_[b]) / beside);
   }
   double least = policy_.incumbent ? 1 / (1 + policy_.replace_gain) : 1 - policy_.tie_zone;
   for (const auto& [candidate, of_candidate] : ratios) {
-    entries_[static_cast<size_t>(candidate)].duel_ratios = of_candidate;
+    Entry& entry = entries_[static_cast<size_t>(candidate)];
+    entry.duel_ratios = of_candidate;
+    if (entry.state == State::kOut) continue;
     if (Median(of_candidate) >= least) continue;
     const double slowest = *std::max_element(of_candidate.begin(), of_candidate.end());
     // One duel may have been anything; against a winner every one of them has to say so.

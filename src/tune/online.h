@@ -80,7 +80,7 @@ class OnlineTuner {
   // `ns` of one launch; `cost_ns` what admitting took in all (loading, copies), at least `ns`.
   void Admitted(int candidate, double ns, double cost_ns);
   void Admitted(int candidate, double ns) { Admitted(candidate, ns, ns); }
-  // Did not compile, faulted or was wrong: never chosen.
+  // Did not compile, faulted, was wrong, or failed in a live call: not chosen from now on.
   void Rejected(int candidate);
   // Something else that exploring cost the calls.
   void AddCost(double ns);
@@ -121,6 +121,7 @@ class OnlineTuner {
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const OnlinePolicy policy_;
+  const int initial_;
   std::atomic<int> best_;
   std::atomic<bool> settled_{false};
   Mutex mutex_;

@@ -152,7 +152,7 @@ class Tuning {
                           .most = most,
                           .head = patient ? kHead : kShortHead},
                          first);
-    const auto chunk = static_cast<size_t>(std::max(8, 2 * AvailableProcessors()));
+    const auto chunk = static_cast<size_t>(std::max(patient ? 8 : 4, 2 * AvailableProcessors()));
     size_t done = 0;
     bool improving = true;
     double best_ns = std::numeric_limits<double>::infinity();

@@ -46,6 +46,9 @@ TEST(OptionsTest, EveryVariableArrives) {
       {"WHET_PACKS", "/p1.whet::/p2.whet"},
       {"WHET_TUNING", "never"},
       {"WHET_TUNING_BUDGET", "2.5"},
+      {"WHET_ONLINE_SHARE", "0.25"},
+      {"WHET_ONLINE_SLOWDOWN", "0.01"},
+      {"WHET_DRIFT", "off"},
       {"WHET_CPU_THREADS", "3"},
       {"WHET_CXX", "g++"},
       {"WHET_HIPRTC", "/h"},
@@ -60,6 +63,9 @@ TEST(OptionsTest, EveryVariableArrives) {
   EXPECT_THAT(options->packs, ElementsAre("/p1.whet", "/p2.whet"));
   EXPECT_EQ(options->tuning, TuningMode::kNever);
   EXPECT_EQ(options->tuning_policy.budget, absl::Milliseconds(2500));
+  EXPECT_EQ(options->online.share, 0.25);
+  EXPECT_EQ(options->online.slowdown, 0.01);
+  EXPECT_EQ(options->drift, false);
   EXPECT_EQ(options->device.cpu_threads, 3);
   EXPECT_EQ(options->toolchains.host_compiler, "g++");
   EXPECT_EQ(options->toolchains.hiprtc_library, "/h");
@@ -73,6 +79,8 @@ TEST(OptionsTest, BadValuesNameTheVariableAndWhatIsAccepted) {
   const std::pair<std::string, std::string> cases[] = {
       {"WHET_CACHE_POLICY", "sometimes"}, {"WHET_TUNING", "maybe"},
       {"WHET_TUNING_BUDGET", "-1"},       {"WHET_TUNING_BUDGET", "nan"},
+      {"WHET_ONLINE_SHARE", "0"},         {"WHET_ONLINE_SHARE", "1.5"},
+      {"WHET_ONLINE_SLOWDOWN", "nan"},    {"WHET_DRIFT", "maybe"},
       {"WHET_TUNING_BUDGET", "soon"},     {"WHET_CPU_THREADS", "0"},
       {"WHET_CPU_THREADS", "two"},        {"WHET_CPU_THREADS", "99999999999"},
   };
@@ -88,7 +96,7 @@ TEST(OptionsTest, NamesAndValuesAreInverse) {
   for (const char* name : {"off", "read-only", "read-write", "offline", "verify"}) {
     EXPECT_EQ(CachePolicyName(*ParseCachePolicy(name)), name);
   }
-  for (const char* name : {"blocking", "never"})
+  for (const char* name : {"blocking", "online", "never", "offline", "deterministic"})
     EXPECT_EQ(TuningModeName(*ParseTuningMode(name)), name);
 }
 

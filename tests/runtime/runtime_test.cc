@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -388,6 +389,32 @@ TEST_F(RuntimeTest, RetuningKeepsTheIncumbentUnlessBeaten) {
   ASSERT_TRUE(LaunchAndCheck().ok());
 }
 
+TEST_F(RuntimeTest, AnotherClassOfDataInheritsTheNearestWinnerAndSaysSo) {
+  Open();
+  ASSERT_TRUE(LaunchAndCheck().ok());  // tuned on constants
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  const auto launch_on_noise = [&] {
+    for (float& v : x_) v = normal(random);
+    for (float& v : y_) v = normal(random);
+    return runtime_->Launch(*template_, *problem_, Args(), nullptr);
+  };
+  Open();
+  ASSERT_TRUE(launch_on_noise().ok());
+  EXPECT_EQ(LastResolution().variant_origin, Origin::kInherited);
+  EXPECT_THAT(LastResolution().note, HasSubstr("tuned on other data"));
+  EXPECT_EQ(runtime_->counters().tunings, 0);
+
+  ASSERT_TRUE(runtime_->Tune(*template_, *problem_, Args(), nullptr).ok());
+  EXPECT_EQ(runtime_->store().ListWinners()->size(), 2u);
+  Open();
+  ASSERT_TRUE(launch_on_noise().ok());
+  EXPECT_EQ(LastResolution().variant_origin, Origin::kUserCache);
+  Open();
+  ASSERT_TRUE(LaunchAndCheck().ok());
+  EXPECT_EQ(LastResolution().variant_origin, Origin::kUserCache);
+}
+
 TEST_F(RuntimeTest, EmptyTensorsCompileNothing) {
   Open("[0, 1]", 0, /*n=*/0);
   float* nothing = nullptr;
@@ -416,8 +443,7 @@ TEST_F(RuntimeTest, TemplatesAreFoundByNameAndNamesAreTakenOnce) {
   EXPECT_TRUE(runtime_->FindTemplate("rms_norm").ok());
   const auto missing = runtime_->FindTemplate("conv");
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
-  EXPECT_THAT(std::string(missing.status().message()),
-              HasSubstr("rms_norm, scale_add"));
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("rms_norm, scale_add"));
   EXPECT_TRUE(
       absl::IsAlreadyExists(runtime_->AddTemplate("scale_add", ScaleAddFiles("[0]", 0)).status()));
   TemplateFiles broken = ScaleAddFiles("[0]", 0);

@@ -129,6 +129,31 @@ TEST(OnlineTunerTest, TimesThatComeLateOrNeverDoNoHarm) {
   EXPECT_EQ(tuner.best(), 1);
 }
 
+TEST(OnlineTunerTest, OneThatFailsInALiveCallIsNotChosenAgain) {
+  const std::vector<double> times = {2e5, 1e5, 1.5e5};
+  for (int fails_at : {1, 5, 12, 20}) {
+    OnlineTuner tuner(3, 0, {});
+    int seen = 0;
+    bool out = false;
+    for (int call = 0; call < 1000; ++call) {
+      if (const int i = tuner.WantsAdmission(); i >= 0) {
+        tuner.Admitted(i, times[static_cast<size_t>(i)]);
+      }
+      const int i = tuner.Choose();
+      ASSERT_FALSE(out && i == 1) << call;
+      if (i == 1 && ++seen == fails_at) {
+        tuner.Rejected(1);
+        out = true;
+        continue;
+      }
+      tuner.Record(i, times[static_cast<size_t>(i)]);
+    }
+    EXPECT_TRUE(tuner.settled());
+    EXPECT_TRUE(out);
+    EXPECT_NE(tuner.best(), 1) << fails_at;
+  }
+}
+
 TEST(OnlineTunerTest, ManyThreadsAtOnce) {
   OnlineTuner tuner(6, 0, {});
   std::vector<std::thread> threads;

@@ -230,6 +230,25 @@ TEST_F(TunerTest, LargeSpacesAreSearchedAndNotTriedWhole) {
 }
 
 // A run that is killed, and the next one that goes on from what it stored.
+// Somebody waits: once the patience is spent, only what goes on getting better is gone on with.
+TEST_F(TunerTest, LittlePatienceEndsTheSearchWhenItGetsNoBetter) {
+  for (int i = 0; i < 64; ++i) {
+    op_.Add({.id = "k:a=" + std::to_string(i), .duration_ns = i == 2 ? 80'000 : 100'000 + i});
+  }
+  op_.SetPrepareTime(absl::Milliseconds(500));
+  TuningRequest request = op_.Request();
+  request.policy.patience = absl::Seconds(3);
+  absl::StatusOr<TuningResult> r = Tune(request, device_, op_, nullptr);
+  ASSERT_TRUE(r.ok()) << r.status();
+  EXPECT_EQ(r->winner.id(), "k:a=2");
+  EXPECT_FALSE(r->budget_spent);
+  size_t tried = 0;
+  for (const VariantEvidence& e : r->evidence) tried += e.outcome != VariantOutcome::kUntried;
+  EXPECT_GE(tried, 4u);
+  EXPECT_LT(tried, 64u);
+  EXPECT_THAT(Of(*r, "k:a=63").reason, HasSubstr("search"));
+}
+
 TEST_F(TunerTest, WhatIsKnownIsNotTriedAgain) {
   op_.Add({.id = "k:a=1", .duration_ns = 95'000});
   op_.Add({.id = "k:a=2", .duration_ns = 10'000, .misbehaviour = Misbehaviour::kWrongResult});
@@ -268,7 +287,7 @@ TEST_F(TunerTest, WhatIsKnownIsNotTriedAgain) {
 
 TEST_F(TunerTest, SpentBudgetGivesTheBestThatIsKnown) {
   for (int i = 0; i < 60; ++i) {
-    op_.Add({.id = "k:a=" + std::to_string(i), .duration_ns = 200'000 - 1'000 * i});
+    op_.Add({.id = "k:a=" + std::to_string(i), .duration_ns = 200'000 - 900 * i});
   }
   op_.SetPrepareTime(absl::Milliseconds(100));
   for (double seconds : {0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 60.0}) {
@@ -285,7 +304,7 @@ TEST_F(TunerTest, SpentBudgetGivesTheBestThatIsKnown) {
       EXPECT_EQ(r->evidence.back().outcome, VariantOutcome::kUntried);
     }
     if (seconds > 20) {
-      EXPECT_EQ(r->winner.id(), "k:a=58");  // 0.7 % behind the last, and before it
+      EXPECT_EQ(r->winner.id(), "k:a=58");  // 0.6 % behind the last, and before it
     }
     EXPECT_TRUE(op_.CallersDataUntouched());
     EXPECT_EQ(device_.live_allocations(), 0);
