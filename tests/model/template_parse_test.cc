@@ -142,6 +142,8 @@ std::vector<Mistake> KernelMistakes() {
        "tensor_maps[0].box: expected one extent for each dimension"},
       {kWide, "\"swizzle\": 128", "\"swizzle\": 16",
        "tensor_maps[0].swizzle: expected 0, 32, 64 or"},
+      {kWide, "\"swizzle\": 128", "\"swizzle\": 128, \"interleave\": \"nowhere\"",
+       "tensor_maps: x_map.interleave"},
       {kWide, "[\"cuda\"]", "[\"cuda\", \"hip\"]", "tensor_maps: only a kernel for cuda alone"},
       {kWide, "[2, 1, 1]", "[2, 1]", "launch.cluster: expected three expressions"},
   };

@@ -1,6 +1,6 @@
 // The running softmax of a warpgroup's rows over score tiles in registers, and the two ways from a score to an e4m3 probability.
 //
-// Scores become levels, level = slope * score + bias, so that the largest probability of a row so far has level kTop and becomes 2^8: a power
+// Scores become levels, level = slope * score + bias, so that the largest probability of a row so far has level kTop and becomes 2^kLift: a power
 // of two, which e4m3 holds exactly, with room above for what comes before the next look at the maximum.
 //   exponential  a level is a binary logarithm: p = 2^level, rounded to e4m3
 //   direct       a level is the byte itself: e4m3's bits are 8 (log2 p + 7) with the mantissa taken as linear, so rounding the level to an
