@@ -47,10 +47,13 @@ static_assert(SHAPE_Q_STRIDE_S % 16 == 0 && SHAPE_K_STRIDE_S % 16 == 0 &&
 constexpr int kRoute = TUNE_WEIGHTS;
 typedef whet::Weights<kRoute, true> W;
 constexpr bool kLazy = TUNE_LAZY != 0;
-// A tile may lie this much above its reference, in units of scores ...
+// Where the largest score of a row lies once its reference has moved. A lazy reference leaves room above, or with usual data it would have
+// to move again in a third of the tiles.
+constexpr float kRest = kLazy ? W::kTop - 2 * W::kUnit : W::kTop;
+// A tile's scores may reach this before the reference rises ...
 constexpr float kHigh = kLazy ? W::kLimit : W::kTop + W::kUnit / 64;
-// ... and this much below it before the reference follows.
-constexpr float kLow = W::kTop - 5 * W::kUnit;
+// ... and stay below this before it falls. Nothing is lost until far below: e4m3 has 18 powers of two.
+constexpr float kLow = kRest - 10 * W::kUnit;
 // How far a reference may lie below the highest one that a row has had, in powers of two: the output is as much larger.
 constexpr int kDeepest = -80;
 // A factor of scores below this is taken for it, so that the reference can be divided by it.
@@ -279,16 +282,22 @@ WHET_DEVICE void set_origin(Rows& w, float factor) {
   for (int r = 0; r < 16; ++r) w.origin[r] = origin;
 }
 
+// A row that is NaN keeps its NaN in the sum: among the weights it would spoil the sum of another row.
+WHET_DEVICE void hide_nan(Scores& s, bool is_nan) {
+  if (__builtin_expect(whet::ballot(is_nan) == 0, 1)) return;
+  WHET_UNROLL
+  for (int i = 0; i < 32; ++i)
+    s.block[i / 16][i % 16] = is_nan ? whet::negative_infinity() : s.block[i / 16][i % 16];
+}
+
 // Moves the references of rows whose maximum in `next` asks for it, and what is relative to them.
 template <bool kFirst>
 WHET_DEVICE void move_references(Rows& w, Scores& next) {
   const float top = whet::float_from_bits(static_cast<unsigned>(w.top)) * next.factor;
   unsigned long long moving = whet::ballot(!(top <= kHigh));
-  if (TUNE_FOLLOW) {
-    // A row lies low when both its halves do.
-    const unsigned long long low = whet::ballot(top < w.low);
-    moving |= static_cast<unsigned>(low) & static_cast<unsigned>(low >> 32);
-  }
+  // A row lies low when both its halves do.
+  const unsigned long long low = whet::ballot(top < w.low);
+  moving |= static_cast<unsigned>(low) & static_cast<unsigned>(low >> 32);
   float factor = whet::float_from_bits(whet::any_word());  // of sums and outputs
   unsigned long long rescaling = 0;
   if (kFirst || __builtin_expect(moving != 0, 0)) {
@@ -296,7 +305,7 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     WHET_UNROLL
     for (int i = 0; i < 32; ++i) half_top = whet::max_or_nan(half_top, next.block[i / 16][i % 16]);
     const float row_top = whet::max_or_nan(half_top, whet::other_half(half_top)) * next.factor;
-    const float above = (row_top - W::kTop) * (1.0f / W::kUnit);
+    const float above = (row_top - kRest) * (1.0f / W::kUnit);
     factor = 1.0f;
     float shift = 0.0f;  // of the reference, in powers of two
     int step = 0;        // of the depth
@@ -315,8 +324,8 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
       shift = !kLazy && above > static_cast<float>(-w.depth) ? above : up;
       step = up < static_cast<float>(-w.depth) ? static_cast<int>(up) : -w.depth;
       factor = whet::exp2_fast(-shift);
-    } else if (TUNE_FOLLOW && row_top < w.low) {
-      step = static_cast<int>(__builtin_ceilf(above));
+    } else if (row_top < w.low) {
+      step = static_cast<int>(__builtin_ceilf(above > -1e5f ? above : -1e5f));
       if (w.depth + step < kDeepest) step = kDeepest - w.depth;
       shift = static_cast<float>(step);
       factor = __builtin_ldexpf(1.0f, -step);
@@ -328,13 +337,9 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     shift *= -W::kUnit;
     w.start += shift;
     const float moved = shift / next.factor;
-    // A row that is NaN keeps its NaN in the sum: among the weights it would spoil the sum of another row.
-    WHET_UNROLL
-    for (int b = 0; b < 2; ++b) {
-      WHET_UNROLL
-      for (int r = 0; r < 16; ++r)
-        next.block[b][r] = is_nan ? whet::negative_infinity() : next.block[b][r] + moved;
-    }
+    next.block[0] += moved;
+    next.block[1] += moved;
+    hide_nan(next, is_nan);
     set_origin(w, next.factor);
   }
   if (kFirst) return;  // there is no output yet

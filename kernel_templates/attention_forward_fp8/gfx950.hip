@@ -11,7 +11,7 @@
 // matrix instruction with ones, so they belong to exactly what multiplies V.
 //
 // Weights are relative to a reference per row that follows the tiles by powers of two: it rises when a weight would not fit, and falls
-// (where TUNE_FOLLOW) when a tile's weights are all so small that e4m3 would lose them. What it has moved by since the output's own
+// when a tile's weights are all so small that e4m3 would lose them. What it has moved by since the output's own
 // reference is undone exactly by the E8M0 byte of P.
 //
 // One step works on two tiles of 64 keys at once: S(t+1), then O += V(t)^T P(t); P(t) is rounded beside the former, the maxima of t+1
@@ -57,10 +57,13 @@ constexpr int kRoute = TUNE_WEIGHTS;
 typedef whet::Weights<kRoute, false> W;
 constexpr bool kExact = SHAPE_EXACT_EXPONENTS != 0;
 constexpr bool kLazy = TUNE_LAZY != 0;
-// A tile may lie this much above its reference, in units of scores ...
+// Where the largest score of a row lies once its reference has moved. A lazy reference leaves room above, or with usual data it would have
+// to move again in a third of the tiles.
+constexpr float kRest = kLazy ? W::kTop - 2 * W::kUnit : W::kTop;
+// A tile's scores may reach this before the reference rises ...
 constexpr float kHigh = kLazy ? W::kLimit : W::kTop + W::kUnit / 64;
-// ... and this much below it before the reference follows.
-constexpr float kLow = W::kTop - 5 * W::kUnit;
+// ... and stay below this before it falls. Nothing is lost until far below: e4m3 has 18 powers of two.
+constexpr float kLow = kRest - 10 * W::kUnit;
 // How far weights may lie from the output's reference, in powers of two.
 constexpr int kDeepest = -100;
 constexpr int kHighest = 64;
@@ -359,23 +362,28 @@ WHET_DEVICE void round_eight(Packed& weights, const Rows& w, const Scores& s, in
   WHET_PIN(weights.word[2 * eight + 1]);
 }
 
+// A row that is NaN keeps its NaN in the sum: among the weights it would spoil the sum of another row.
+WHET_DEVICE void hide_nan(Scores& s, bool is_nan) {
+  if (__builtin_expect(whet::ballot(is_nan) == 0, 1)) return;
+  WHET_UNROLL
+  for (int i = 0; i < 32; ++i)
+    s.block[i / 16][i % 16] = is_nan ? whet::negative_infinity() : s.block[i / 16][i % 16];
+}
+
 // Moves the references of rows whose maximum in `next` asks for it, and what is relative to them.
 template <bool kFirst>
 WHET_DEVICE void move_references(Rows& w, Scores& next) {
   const float top = kExact ? w.top : w.top * next.factor + w.start;
-  const unsigned long long high = whet::ballot(!(top <= kHigh));
-  unsigned long long moving = high;
-  if (TUNE_FOLLOW) {
-    // A row lies low when both its halves do.
-    const unsigned long long low = whet::ballot(top < w.low);
-    moving |= static_cast<unsigned>(low) & static_cast<unsigned>(low >> 32);
-  }
+  unsigned long long moving = whet::ballot(!(top <= kHigh));
+  // A row lies low when both its halves do.
+  const unsigned long long low = whet::ballot(top < w.low);
+  moving |= static_cast<unsigned>(low) & static_cast<unsigned>(low >> 32);
   float shift = 0.0f;  // of the reference, in powers of two
   float output_factor = whet::float_from_bits(whet::any_word());
   unsigned long long rescaling = 0;
   if (kFirst || __builtin_expect(moving != 0, 0)) {
     const float row_top = whet::max_or_nan(top, other_half_of(top));
-    const float above = (row_top - W::kTop) * (1.0f / W::kUnit);
+    const float above = (row_top - kRest) * (1.0f / W::kUnit);
     const int scale = w.block_scale - 127;
     float total_factor = 1.0f;
     output_factor = 1.0f;
@@ -390,7 +398,7 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
       shift = above;
       step = -scale;
     } else if (row_top > kHigh) {
-      const int up = static_cast<int>(__builtin_ceilf(above));
+      const int up = static_cast<int>(__builtin_ceilf(above < 1e5f ? above : 1e5f));
       const int most = kLazy ? kHighest : 0;
       if (scale + up <= most) {
         step = up;
@@ -404,8 +412,8 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
         total_factor = whet::exp2_fast(-rise);
         output_factor = whet::exp2_fast(-(rise + static_cast<float>(scale)));
       }
-    } else if (TUNE_FOLLOW && row_top < w.low) {
-      int down = static_cast<int>(__builtin_ceilf(above));
+    } else if (row_top < w.low) {
+      int down = static_cast<int>(__builtin_ceilf(above > -1e5f ? above : -1e5f));
       if (scale + down < kDeepest) down = kDeepest - scale;
       step = down;
       shift = static_cast<float>(down);
@@ -417,16 +425,12 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     rescaling = whet::ballot(output_factor != 1.0f);
     shift *= -W::kUnit;
     if (!kExact) w.start += shift;
-    // A row that is NaN keeps its NaN in the sum: among the weights it would spoil the sum of another row.
-    WHET_UNROLL
-    for (int b = 0; b < 2; ++b) {
-      WHET_UNROLL
-      for (int r = 0; r < 16; ++r) {
-        const float moved = kExact ? next.block[b][r] + shift : next.block[b][r];
-        next.block[b][r] = is_nan ? whet::negative_infinity() : moved;
-      }
+    if (kExact) {
+      w.origin += shift;
+      next.block[0] += shift;
+      next.block[1] += shift;
     }
-    if (kExact) w.origin += shift;
+    hide_nan(next, is_nan);
   }
   if (kFirst) return;  // there is no output yet
 #if !WHET_EMULATOR

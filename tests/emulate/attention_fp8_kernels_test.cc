@@ -29,7 +29,7 @@ std::vector<AttentionFp8Case> Cases() {
   };
   add(gfx950, {{"weights", 0}}, 100, 333, true);
   add(gfx950, {{"weights", 1}, {"lazy", 0}, {"lead", 1}}, 70, 129, false);
-  add(gfx950, {{"weights", 2}, {"pingpong", 1}}, 270, 300, true);
+  add(gfx950, {{"weights", 2}, {"pingpong", 1}, {"lazy", 1}}, 270, 300, true);
   add(gfx950, {{"weights", 3}, {"rows", 64}}, 200, 270, true);
   add(gfx942, {{"weights", 0}, {"lazy", 0}}, 100, 200, true);
   add(gfx942, {{"weights", 3}, {"lead", 3}}, 64, 129, false);
@@ -59,7 +59,7 @@ std::vector<AttentionFp8Case> Cases() {
     c = exact ? gfx950 : gfx942;
     c.spread = 1.5f;
     c.sink = exact ? 3.0f : 2.5f;
-    add(c, {{"weights", 2}}, 40, 260, false);
+    add(c, {{"weights", 2}, {"lazy", 1}}, 40, 260, false);
     c.sink = 0;
     c.late = 4.0f;
     c.exact_exponents = false;
