@@ -165,8 +165,9 @@ WHET_API whet_status whet_attention_forward_prepare(whet_runtime* runtime,
 typedef struct whet_fp8_attention whet_fp8_attention;
 typedef struct whet_fp8_options {
   size_t struct_size;
-  int32_t accuracy;   /* coarsest class of kernel that may run: 0, 1 or 2 */
-  const char* recipe; /* "center=1,rotate=0,scale_rows=64"; NULL: the one tuned before for such a problem, else the default */
+  int32_t accuracy; /* coarsest class of kernel that may run: 0, 1 or 2 */
+  const char*
+      recipe; /* "center=1,rotate=0,scale_rows=64"; NULL: the one tuned before for such a problem, else the default */
 } whet_fp8_options;
 #define WHET_FP8_OPTIONS_INIT \
   { sizeof(whet_fp8_options), 1, NULL }
