@@ -10,6 +10,7 @@
 // of one column side by side, in the order 0-3, 8-11, 4-7, 12-15 of each 16 keys, so that a lane half's 16 bytes are its keys of two
 // products (4 h + 0..3 of each 8). LDS holds kStages tiles of each, and one barrier per step is enough.
 #include "common/amd.h"
+#include "common/amd_hidden.h"
 
 namespace {
 
@@ -532,6 +533,8 @@ extern "C" __global__ void
   const float total = half_total + whet::other_half(half_total);
   if (row >= kSeqQ) return;
   const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+  unsigned long long suspects =
+      0;  // outputs that are NaN, perhaps for a value that the row does not see
   unsigned short* const to =
       o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
@@ -542,7 +545,32 @@ extern "C" __global__ void
       const Uint2 four = {
           whet::pack_bf16(w.output[c][r] * inverse, w.output[c][r + 1] * inverse),
           whet::pack_bf16(w.output[c][r + 2] * inverse, w.output[c][r + 3] * inverse)};
-      if (column < kDv) *reinterpret_cast<Uint2*>(to + column) = four;
+      if (column < kDv) {
+        *reinterpret_cast<Uint2*>(to + column) = four;
+        WHET_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          if (SHAPE_CAUSAL && whet::low_is_nan(four[e])) suspects |= 1ull << (16 * c + r + 2 * e);
+          if (SHAPE_CAUSAL && whet::high_is_nan(four[e])) suspects |= 2ull << (16 * c + r + 2 * e);
+        }
+      }
+    }
+  }
+  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0 && total > 0.0f, 0)) {
+    const Int64 seen = row + 1 + kSeqKv - kSeqQ;
+    const whet::SeenRow again = {
+        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S,
+        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
+        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
+        SHAPE_K_STRIDE_S,
+        SHAPE_V_STRIDE_S,
+        seen < kSeqKv ? seen : kSeqKv,
+        kDqk,
+        negative ? -problem.scale : problem.scale,
+        w.reference,
+        total};
+    for (int i = 0; i < 16 * kColumns; ++i) {
+      const int column = 32 * (i / 16) + 8 * (i / 4 % 4) + 4 * problem.half + i % 4;
+      if ((suspects >> i & 1) != 0) to[column] = whet::output_over_seen(again, column);
     }
   }
   if (SHAPE_LSE && problem.half == 0) {

@@ -15,6 +15,7 @@
 //
 // The running maximum is a reference that only moves when a row's maximum has outgrown it by 2^kLazyBits: the sums stay exact.
 #include "common/amd.h"
+#include "common/amd_hidden.h"
 
 namespace {
 
@@ -558,6 +559,8 @@ extern "C" __global__ void
   const Int64 row = problem.lane_row;
   const float total = sum_over_halves(w.total[0] + w.total[1]);
   const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+  unsigned long long suspects =
+      0;  // outputs that are NaN, perhaps for a value that the row does not see
   unsigned short* const to =
       o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
@@ -578,7 +581,32 @@ extern "C" __global__ void
       const auto high = __builtin_amdgcn_permlane32_swap(first[1], second[1], false, false);
       const int column = 32 * c + r * 2 + 8 * problem.half;
       const Uint4 eight = {low[0], high[0], low[1], high[1]};
-      if (row < kSeqQ && column < kDv) *reinterpret_cast<Uint4*>(to + column) = eight;
+      if (row < kSeqQ && column < kDv) {
+        *reinterpret_cast<Uint4*>(to + column) = eight;
+        WHET_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          if (SHAPE_CAUSAL && whet::low_is_nan(eight[e])) suspects |= 1ull << (16 * c + r + 2 * e);
+          if (SHAPE_CAUSAL && whet::high_is_nan(eight[e])) suspects |= 2ull << (16 * c + r + 2 * e);
+        }
+      }
+    }
+  }
+  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0 && total > 0.0f, 0)) {
+    const Int64 seen = row + 1 + kSeqKv - kSeqQ;
+    const whet::SeenRow again = {
+        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S,
+        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
+        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
+        SHAPE_K_STRIDE_S,
+        SHAPE_V_STRIDE_S,
+        seen < kSeqKv ? seen : kSeqKv,
+        kDqk,
+        negative ? -problem.scale : problem.scale,
+        w.reference,
+        total};
+    for (int i = 0; i < 16 * kColumns; ++i) {
+      const int column = 32 * (i / 16) + 16 * (i / 8 % 2) + 8 * problem.half + i % 8;
+      if ((suspects >> i & 1) != 0) to[column] = whet::output_over_seen(again, column);
     }
   }
   if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {

@@ -68,7 +68,8 @@ std::string Describe(const AttentionCase& c) {
   return absl::StrCat(c.kernel, " ", c.architecture, tune, c.bf16 ? " bf16" : " f32", " B", c.batch,
                       " H", c.heads_q, "/", c.heads_kv, " S", c.seq_q, "x", c.seq_kv, " D", c.dqk,
                       "/", c.dv, c.causal ? " causal" : "", c.lse ? " lse" : "",
-                      c.rows_first ? " bshd" : "", " gap ", c.gap);
+                      c.rows_first ? " bshd" : "", c.hidden_values ? " hidden values" : "", " gap ",
+                      c.gap);
 }
 
 absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
@@ -80,6 +81,16 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
   std::normal_distribution<float> normal(0.0f, c.spread);
   for (Tensor* t : {&q, &k, &v}) {
     for (size_t i = 0; i < t->count(); ++i) t->Set(static_cast<int64_t>(i), normal(random));
+  }
+  if (c.hidden_values) {
+    for (int b = 0; b < c.batch; ++b) {
+      for (int h = 0; h < c.heads_kv; ++h) {
+        for (int d = 0; d < c.dv; ++d) {
+          v.Set(v.At(b, h, c.seq_kv - 1) + d, d % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                                         : std::numeric_limits<float>::infinity());
+        }
+      }
+    }
   }
   for (size_t i = 0; i < o.count(); ++i) o.Set(static_cast<int64_t>(i), kUntouched);
   std::vector<float> lse(static_cast<size_t>(c.batch * c.heads_q * c.seq_q), kUntouched);
@@ -150,6 +161,10 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
         for (int d = 0; d < c.dv; ++d) {
           const double want = visible > 0 ? expected[static_cast<size_t>(d)] / sum : 0;
           const double got = o.Get(out + d);
+          if (c.hidden_values && !std::isfinite(want)) {
+            if (std::isfinite(got)) difference = std::numeric_limits<double>::infinity();
+            continue;
+          }
           difference += (got - want) * (got - want);
           norm += want * want;
         }

@@ -30,6 +30,8 @@ struct AttentionCase {
   float spread = 1.0f;  // standard deviation of Q, K and V
   float scale = 0;      // 0: 1 / sqrt(dqk)
   int alignment = 16;
+  bool hidden_values =
+      false;  // the last key's value is NaN and infinity: only the last row may see it
   std::vector<uint64_t> blocks;  // see EmulatorLaunch; rows of other blocks are not compared
 };
 
