@@ -165,6 +165,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes) {
+  struct stat info;
+  // Renaming over a device or a pipe would replace it by a file: /dev/null, by a careless root.
+  if (lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write ", path, ": it exists and is not a regular file; name another"));
+  }
   std::string temporary;
   int fd = -1;
   do {

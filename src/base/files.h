@@ -25,7 +25,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 // Writes a temporary file beside `path` (O_EXCL, mode 0600), syncs it, renames it over `path` and
 // syncs the directory: after OK the content survives power loss; on failure the temporary is
 // removed and `path` is as it was (or, when only the directory's sync failed, wholly the new
-// content). A symbolic link at `path` is replaced, not followed.
+// content). A symbolic link at `path` is replaced, not followed; InvalidArgument when it is a device,
+// a pipe or a directory.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes);
 
 // Creates `path` and its missing parents with mode 0700. OK when it is there already as a

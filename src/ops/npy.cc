@@ -1,7 +1,5 @@
 #include "src/ops/npy.h"
 
-#include <sys/stat.h>
-
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -264,12 +262,6 @@ absl::StatusOr<HostTensor> ReadNpy(const std::string& path, const NpyOptions& op
 }
 
 absl::Status WriteNpy(const std::string& path, const HostTensor& tensor) {
-  // Publishing by rename would replace a device or a pipe by a file.
-  struct stat info;
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot write ", path, ": it exists and is not a regular file; name another"));
-  }
   const auto [dtype, descr] = WrittenType(tensor.dtype());
   absl::StatusOr<HostTensor> contiguous = tensor;
   if (dtype != tensor.dtype() || tensor.strides() != ContiguousStrides(tensor.shape())) {

@@ -85,8 +85,10 @@ TEST_F(FilesTest, FailedWriteLeavesTheOldContentAndNoTemporary) {
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "old").ok());
   ASSERT_TRUE(MakeDirectories(Path("d/inner")).ok());
   EXPECT_FALSE(WriteFileAtomically(Path("d"), "x").ok());  // a directory cannot be replaced
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(WriteFileAtomically(Path("pipe"), "x").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(IsDirectory(Path("d/inner")));
-  EXPECT_EQ(Entries(), (Names{"d", "f"}));
+  EXPECT_EQ(Entries(), (Names{"d", "f", "pipe"}));
   EXPECT_EQ(*ReadFile(Path("f"), 10), "old");
 }
 
