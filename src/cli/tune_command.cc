@@ -192,7 +192,13 @@ Outcome TuneCommand::Run(Session& session) {
   for (const ListedProblem& listed : *problems) {
     ordered_json result = ordered_json::object();
     ordered_json page;
-    SummaryRow row{.problem = listed.text, .winner = "", .time = "", .gain = "", .outcome = ""};
+    SummaryRow row{.problem = listed.text.find(':') == std::string::npos
+                                  ? absl::StrCat(listed.operation, ":", listed.text)
+                                  : listed.text,
+                   .winner = "",
+                   .time = "",
+                   .gain = "",
+                   .outcome = ""};
     Outcome outcome = TuneOne(session, **runtime, listed, &result, &page, &row);
     session.console.EndProgress();
     if (outcome.code != ExitCode::kDone) {
@@ -201,7 +207,7 @@ Outcome TuneCommand::Run(Session& session) {
           absl::Status(outcome.status.code(), absl::StrCat(where, outcome.status.message()));
       result["error"] = std::string(outcome.status.message());
       row.outcome = "failed";
-      page = {{"problem", result.value("problem", listed.text)},
+      page = {{"problem", result.value("problem", row.problem)},
               {"error", std::string(outcome.status.message())}};
       if (failed++ == 0) first_failure = outcome;
       // The last line of all is the first failure's; the others must be seen too.
