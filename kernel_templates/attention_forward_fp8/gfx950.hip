@@ -218,6 +218,7 @@ extern "C" __global__ void
       }
       WHET_UNROLL
       for (int g = 0; g < kGroups; ++g) {
+        await_scores(even[g]);
         mask(w[g], even[g], problem, g, 0);
         move_references<true>(w[g], even[g]);
       }
@@ -277,13 +278,8 @@ extern "C" __global__ void
       };
       while (tile + 1 < wave_tiles) iterate(No());
       iterate(Yes());
-      // Or the last products sink below the loop, with all that they need.
       WHET_UNROLL
-      for (int g = 0; g < kGroups; ++g) {
-        WHET_UNROLL
-        for (int c = 0; c < kColumns; ++c)
-          if (!kAccumulators) WHET_PIN(w[g].output[c]);
-      }
+      for (int g = 0; g < kGroups; ++g) await_outputs(w[g]);
       for (; tile < tiles; ++tile) {
         exchange(tile, next_stage(next_stage(stage)));
         loader.load_some<0, kLoadsOfTile>();
@@ -357,11 +353,7 @@ extern "C" __global__ void
       while (tile + 1 < wave_tiles) iterate(No());
       iterate(Yes());
       WHET_UNROLL
-      for (int g = 0; g < kGroups; ++g) {
-        WHET_UNROLL
-        for (int c = 0; c < kColumns; ++c)
-          if (!kAccumulators) WHET_PIN(w[g].output[c]);
-      }
+      for (int g = 0; g < kGroups; ++g) await_outputs(w[g]);
       for (; tile < tiles; ++tile) {
         stage = next_stage(stage);
         exchange(tile, stage);

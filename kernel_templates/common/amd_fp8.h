@@ -272,9 +272,14 @@ WHET_DEVICE void sparse_into_vector(Float4& d, Int4 a, Int8 b, int index) {
                : "v"(a), "v"(b), "v"(index));
 }
 
-// x *= factor. The waits are those between a matrix instruction and a reader of its result.
-WHET_DEVICE void scale_accumulator(Float16& x, float factor) {
+// Waits until the result of a matrix instruction of the above can be read.
+WHET_DEVICE void await_vector(Float16& x) { asm volatile("s_nop 7\ns_nop 7\ns_nop 3" : "+v"(x)); }
+WHET_DEVICE void await_vector(Float4& x) { asm volatile("s_nop 7\ns_nop 7\ns_nop 3" : "+v"(x)); }
+WHET_DEVICE void await_accumulator(Float16& x) {
   asm volatile("s_nop 7\ns_nop 7\ns_nop 3" : "+a"(x));
+}
+WHET_DEVICE void scale_accumulator(Float16& x, float factor) {
+  await_accumulator(x);
   x *= factor;
   asm volatile("s_nop 3" : "+a"(x));
 }

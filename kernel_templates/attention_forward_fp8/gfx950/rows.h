@@ -95,6 +95,32 @@ WHET_DEVICE void settle() {
   if (kAccumulators || kRoute == whet::kByteMaximum) whet::settle_weights();
 }
 
+// Between matrix instructions and readers that no others lie between.
+WHET_DEVICE void await_scores(Scores& s) {
+#if !WHET_EMULATOR
+  if (kAccumulators) {
+    whet::await_vector(s.block[0]);
+    whet::await_vector(s.block[1]);
+  }
+#endif
+}
+WHET_DEVICE void await_outputs(Rows& w) {
+  WHET_UNROLL
+  for (int c = 0; c < kColumns; ++c) {
+#if !WHET_EMULATOR
+    if constexpr (kAccumulators) {
+      whet::await_accumulator(w.output[c]);
+      continue;
+    }
+#endif
+    // Or the last products sink below the loop, with all that they need.
+    WHET_PIN(w.output[c]);
+  }
+#if !WHET_EMULATOR
+  if (kAccumulators) whet::await_vector(w.total);
+#endif
+}
+
 // Four scores join the maximum.
 WHET_DEVICE void max_four(Rows& w, const Scores& s, int four) {
   const int r = four % 4 * 4;

@@ -78,7 +78,13 @@ WHET_DEVICE void step(Rows (&w)[kGroups], Int8 (&ahead)[kLead], const Ones& ones
       settle();
     }
     Int8 operand = fragment[slot];
-    if (kTail && slot >= kScoreSlots) operand &= existing;
+    if (kTail && slot >= kScoreSlots) {
+      operand &= existing;
+      if (kAccumulators) {
+        WHET_PIN(operand);
+        settle();
+      }
+    }
     // A group's vector work beside its own matrix instruction, or those of several would stand in line with nothing beside them.
     WHET_UNROLL
     for (int g = 0; g < kGroups; ++g) {
