@@ -81,7 +81,7 @@ EntryFileStore::EntryFileStore(const StoreOptions& options, const Logger& log,
 absl::StatusOr<std::unique_ptr<EntryFileStore>> EntryFileStore::Open(const StoreOptions& options,
                                                                      const Logger& log) {
   // The directory above is checked as well: who may write it could replace ours.
-  const std::string path = options.path + ".entries";
+  const std::string path = options.path + kEntriesSuffix;
   const size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
   auto above = PinnedDirectory::Open(parent, /*create=*/!options.read_only);

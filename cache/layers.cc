@@ -22,6 +22,8 @@ constexpr struct {
     {CachePolicy::kVerify, "verify"},
 };
 
+constexpr absl::string_view kPackSuffix = ".whetpack";
+
 // A key record for people: "template=rms_norm, target=sm_90a, ...".
 std::string KeyText(absl::string_view key) {
   constexpr size_t kMaxText = 600;
@@ -72,7 +74,7 @@ std::unique_ptr<LayeredCache> LayeredCache::Open(const LayerOptions& options, co
   user.read_only = user.read_only || !cache->MayWrite();
   // Nothing to read and nothing to be written: no reason to warn of what is not there.
   const bool absent = user.read_only && !user.path.empty() && !IsRegularFile(user.path) &&
-                      !IsDirectory(user.path + ".entries");
+                      !IsDirectory(user.path + kEntriesSuffix);
   if (!absent) cache->user_ = Store::Open(user, log);
   PackOptions pack_options;
   pack_options.object_limit_bytes = user.object_limit_bytes;
@@ -95,7 +97,7 @@ std::unique_ptr<LayeredCache> LayeredCache::Open(const LayerOptions& options, co
     absl::StatusOr<std::vector<std::string>> names = ListDirectory(path);
     if (!names.ok()) continue;
     for (const std::string& name : *names) {
-      if (absl::EndsWith(name, ".whetpack")) cache->OpenPack(JoinPath(path, name), pack_options);
+      if (absl::EndsWith(name, kPackSuffix)) cache->OpenPack(JoinPath(path, name), pack_options);
     }
   }
   return cache;
@@ -107,8 +109,8 @@ void LayeredCache::OpenPack(const std::string& path, const PackOptions& options)
     packs_.push_back(*std::move(pack));
     return;
   }
-  // Places where packs may be are allowed to hold none.
-  if (absl::IsNotFound(pack.status())) {
+  // Places where packs may be are allowed to hold none, but a pack that was named should be there.
+  if (absl::IsNotFound(pack.status()) && !absl::EndsWith(path, kPackSuffix)) {
     log_.Info(pack.status().message());
     return;
   }
@@ -194,27 +196,29 @@ std::optional<CodeEntry> LayeredCache::FindCode(absl::string_view key) {
 }
 
 std::optional<CodeEntry> LayeredCache::FindCodeByRequest(absl::string_view request) {
-  if (options_.policy == CachePolicy::kVerify) {
-    ++misses_;
-    return std::nullopt;
+  if (std::shared_ptr<const CodeEntry> hit =
+          memory_.FindCodeByRequest(request, HashBytes(request))) {
+    ++memory_hits_;
+    Emit(CacheEventKind::kHit, "memory", hit->key, static_cast<int64_t>(hit->object.size()));
+    return *hit;
   }
-  if (user_ != nullptr) {
-    std::optional<CodeEntry> entry = user_->FindCodeByRequest(request);
-    if (entry.has_value()) {
-      ++user_hits_;
-      Emit(CacheEventKind::kHit, "user", entry->key, static_cast<int64_t>(entry->object.size()));
-      entry->facts.layer = "user";
-      return entry;
-    }
-  }
-  for (const std::unique_ptr<Pack>& pack : packs_) {
-    std::optional<CodeEntry> entry = pack->FindCodeByRequest(request);
-    if (!entry.has_value() || IsBlocked(HashBytes(entry->key))) continue;
-    ++pack_hits_;
-    Emit(CacheEventKind::kHit, pack->path(), entry->key,
-         static_cast<int64_t>(entry->object.size()));
-    entry->facts.layer = pack->path();
+  const auto keep = [&](CodeEntry entry, absl::string_view layer, std::atomic<int64_t>& hits) {
+    ++hits;
+    entry.facts.layer = std::string(layer);
+    Emit(CacheEventKind::kHit, layer, entry.key, static_cast<int64_t>(entry.object.size()));
+    memory_.PutCode(std::make_shared<const CodeEntry>(entry));
     return entry;
+  };
+  if (options_.policy != CachePolicy::kVerify) {
+    if (user_ != nullptr) {
+      std::optional<CodeEntry> entry = user_->FindCodeByRequest(request);
+      if (entry.has_value()) return keep(*std::move(entry), "user", user_hits_);
+    }
+    for (const std::unique_ptr<Pack>& pack : packs_) {
+      std::optional<CodeEntry> entry = pack->FindCodeByRequest(request);
+      if (!entry.has_value() || IsBlocked(HashBytes(entry->key))) continue;
+      return keep(*std::move(entry), pack->path(), pack_hits_);
+    }
   }
   ++misses_;
   Emit(CacheEventKind::kMiss, "", request, 0, "by request");

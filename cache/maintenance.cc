@@ -131,18 +131,25 @@ absl::StatusOr<std::vector<NearMiss>> WhyMiss(Store& store, absl::string_view ke
     return absl::InvalidArgumentError(
         absl::StrCat("cannot explain a miss: the key is no record: ", wanted.status().message()));
   }
-  absl::StatusOr<std::vector<std::string>> keys = AllKeys(store);
-  if (!keys.ok()) return keys.status();
   struct Candidate {
     std::string key_hash;
     Comparison comparison;
   };
   std::vector<Candidate> candidates;
-  for (const std::string& other : *keys) {
-    absl::StatusOr<Record> record = ParseRecord(other, kMaxKeyFields);
-    if (!record.ok() || record->kind != wanted->kind) continue;
-    candidates.push_back({HashBytes(other).ToHex(), Compare(*wanted, *record)});
+  const auto consider = [&](const std::string& key_of_entry, const std::string& record_bytes) {
+    absl::StatusOr<Record> record = ParseRecord(record_bytes, kMaxKeyFields);
+    if (!record.ok() || record->kind != wanted->kind) return;
+    candidates.push_back({HashBytes(key_of_entry).ToHex(), Compare(*wanted, *record)});
+  };
+  absl::StatusOr<std::vector<CodeEntry>> code = store.ListCode();
+  if (!code.ok()) return code.status();
+  for (const CodeEntry& entry : *code) {
+    consider(entry.key, entry.key);
+    consider(entry.key, entry.request);
   }
+  absl::StatusOr<std::vector<WinnerEntry>> winners = store.ListWinners();
+  if (!winners.ok()) return winners.status();
+  for (const WinnerEntry& entry : *winners) consider(entry.key, entry.key);
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     if (a.comparison.ranks.size() != b.comparison.ranks.size()) {
       return a.comparison.ranks.size() < b.comparison.ranks.size();

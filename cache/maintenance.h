@@ -55,7 +55,8 @@ struct NearMiss {
 };
 // The `count` entries of the same kind of key that differ from `key` in the fewest fields, nearest
 // first. A difference in an earlier field counts more among equals, since keys begin with what
-// matters most. InvalidArgument when `key` is no record.
+// matters most. Of code, `key` may be a whole key or a request. InvalidArgument when `key` is no
+// record.
 absl::StatusOr<std::vector<NearMiss>> WhyMiss(Store& store, absl::string_view key, int count);
 // "target: gfx942 -> gfx950; options: (absent) -> -O3"
 std::string DifferencesText(const std::vector<FieldDifference>& differences);

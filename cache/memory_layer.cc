@@ -15,6 +15,25 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key, co
   return node.code;
 }
 
+std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_view request,
+                                                                const Hash128& hash) {
+  Hash128 key_hash;
+  {
+    MutexLock lock(requests_.mutex);
+    const auto found = requests_.keys.find(hash);
+    if (found == requests_.keys.end()) return nullptr;
+    key_hash = found->second;
+  }
+  Shard& shard = ShardOf(key_hash);
+  MutexLock lock(shard.mutex);
+  const auto found = shard.index.find(key_hash);
+  if (found == shard.index.end()) return nullptr;
+  Node& node = *found->second;
+  if (node.code == nullptr || node.code->request != request) return nullptr;
+  node.used = true;
+  return node.code;
+}
+
 std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key,
                                                            const Hash128& hash) {
   Shard& shard = ShardOf(hash);
@@ -32,8 +51,12 @@ void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {
   node.hash = HashBytes(entry->key);
   node.bytes = static_cast<int64_t>(entry->key.size() + entry->request.size() +
                                     entry->object.size() + entry->attributes.size());
+  const Hash128 request = HashBytes(entry->request);
+  const Hash128 key = node.hash;
   node.code = std::move(entry);
   Put(std::move(node));
+  MutexLock lock(requests_.mutex);
+  requests_.keys[request] = key;
 }
 
 void MemoryLayer::PutWinner(std::shared_ptr<const WinnerEntry> entry) {
@@ -49,6 +72,11 @@ void MemoryLayer::Put(Node node) {
   Shard& shard = ShardOf(node.hash);
   // Freed after the lock is given up: the last owner of a large object pays for it here.
   std::list<Node> dropped;
+  Insert(std::move(node), shard, dropped);
+  ForgetRequests(dropped);
+}
+
+void MemoryLayer::Insert(Node node, Shard& shard, std::list<Node>& dropped) {
   MutexLock lock(shard.mutex);
   const auto found = shard.index.find(node.hash);
   if (found != shard.index.end()) {
@@ -76,12 +104,25 @@ void MemoryLayer::Put(Node node) {
 void MemoryLayer::Remove(absl::string_view key) {
   const Hash128 hash = HashBytes(key);
   Shard& shard = ShardOf(hash);
-  MutexLock lock(shard.mutex);
-  const auto found = shard.index.find(hash);
-  if (found == shard.index.end()) return;
-  shard.bytes -= found->second->bytes;
-  shard.nodes.erase(found->second);
-  shard.index.erase(found);
+  std::list<Node> dropped;
+  {
+    MutexLock lock(shard.mutex);
+    const auto found = shard.index.find(hash);
+    if (found == shard.index.end()) return;
+    shard.bytes -= found->second->bytes;
+    dropped.splice(dropped.end(), shard.nodes, found->second);
+    shard.index.erase(found);
+  }
+  ForgetRequests(dropped);
+}
+
+void MemoryLayer::ForgetRequests(const std::list<Node>& dropped) {
+  for (const Node& node : dropped) {
+    if (node.code == nullptr) continue;
+    MutexLock lock(requests_.mutex);
+    const auto found = requests_.keys.find(HashBytes(node.code->request));
+    if (found != requests_.keys.end() && found->second == node.hash) requests_.keys.erase(found);
+  }
 }
 
 }  // namespace whet

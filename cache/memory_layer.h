@@ -29,6 +29,9 @@ class MemoryLayer {
   // Null on a miss; `hash` is that of `key`.
   std::shared_ptr<const CodeEntry> FindCode(absl::string_view key, const Hash128& hash);
   std::shared_ptr<const WinnerEntry> FindWinner(absl::string_view key, const Hash128& hash);
+  // The code last put for `request`, whoever compiled it; `hash` is that of `request`.
+  std::shared_ptr<const CodeEntry> FindCodeByRequest(absl::string_view request,
+                                                     const Hash128& hash);
   void PutCode(std::shared_ptr<const CodeEntry> entry);
   void PutWinner(std::shared_ptr<const WinnerEntry> entry);
   void Remove(absl::string_view key);
@@ -49,11 +52,22 @@ class MemoryLayer {
     int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
   };
 
+  // Request to key, of code that is here; so few are looked up by request that one lock does.
+  struct Requests {
+    Mutex mutex;
+    absl::flat_hash_map<Hash128, Hash128> keys ABSL_GUARDED_BY(mutex);
+  };
+
+  // Forgets the requests of entries that are no longer here.
+  void ForgetRequests(const std::list<Node>& dropped);
   Shard& ShardOf(const Hash128& hash) { return shards_[hash.high % kShards]; }
   void Put(Node node);
+  // What gives way for it is moved to `dropped`.
+  void Insert(Node node, Shard& shard, std::list<Node>& dropped);
 
   const int64_t limit_bytes_;  // per shard
   std::array<Shard, kShards> shards_;
+  Requests requests_;  // its lock and a shard's are never held together
 };
 
 }  // namespace whet

@@ -33,6 +33,8 @@ namespace whet {
 
 // The database's name in a cache directory.
 inline constexpr absl::string_view kCacheFileName = "cache.db";
+// Behind the database's path: the directory that stands for it on network file systems.
+inline constexpr char kEntriesSuffix[] = ".entries";
 
 struct StoreOptions {
   std::string path;  // the database file; empty: in memory only

@@ -40,10 +40,17 @@ class Report {
     fflush(stdout);
     json_.push_back({{"question", question}, {"answer", answer}, {"met", met}});
   }
+  // Something to know of the run that is no measurement.
+  void AddNote(const std::string& question, const std::string& note) {
+    printf("%-58s %s\n", question.c_str(), note.c_str());
+    json_.push_back({{"question", question}, {"note", note}});
+  }
   static void PrintHeader() {
     printf("%-58s %12s %12s %12s %10s\n", "microseconds", "median", "min", "p95", "target");
   }
-  std::string Json() const { return json_.dump(1); }
+  std::string Json() const {
+    return json_.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
 
  private:
   nlohmann::json json_ = nlohmann::json::array();

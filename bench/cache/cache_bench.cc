@@ -1,11 +1,13 @@
 // What the cache costs. Options: --json PATH, --entries N (of the large cache), --kill_cycles N,
-// --only SUBSTRING of a section (hits, puts, open, cold_start, kill_cycles).
+// --only SUBSTRING of a section (hits, puts, open, cold_start, kill_cycles), --python PROGRAM that
+// runs the peers written in Python (bench/cache/python_peers.py).
 #include <sqlite3.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include "src/base/files.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
+#include "src/base/subprocess.h"
 #include "tests/cache/fault_vfs.h"
 
 namespace whet {
@@ -112,7 +115,30 @@ void BenchMemory(Report& report) {
   }
 }
 
-void BenchHits(Report& report, const std::string& directory) {
+// The same bytes through caches written in Python; what is not installed there is left out, and said.
+void BenchPythonPeers(Report& report, const std::string& directory, const std::string& python) {
+  SubprocessOptions options;
+  // `bazel run` starts in the root of the runfiles.
+  options.argv = {python, "bench/cache/python_peers.py", directory};
+  options.timeout = absl::Minutes(2);
+  absl::StatusOr<SubprocessResult> result = RunSubprocess(options);
+  if (!result.ok() || !result->Succeeded()) {
+    report.AddNote("  peers in Python",
+                   result.ok() ? result->standard_error : std::string(result.status().message()));
+    return;
+  }
+  const nlohmann::json json = nlohmann::json::parse(result->standard_output, nullptr, false);
+  Check(json.is_object() && json.contains("peers"), "Python peers");
+  for (const nlohmann::json& peer : json["peers"]) {
+    report.Add("  peer: " + peer["question"].get<std::string>(),
+               peer["samples_ns"].get<std::vector<double>>(), 0);
+  }
+  for (const nlohmann::json& absent : json["absent"]) {
+    report.AddNote("  peer not installed", absent.get<std::string>());
+  }
+}
+
+void BenchHits(Report& report, const std::string& directory, const std::string& python) {
   const std::string db = JoinPath(directory, "hits/cache.db");
   const std::string pack = JoinPath(directory, "hits.whetpack");
   const std::string signed_pack = JoinPath(directory, "signed.whetpack");
@@ -177,6 +203,7 @@ void BenchHits(Report& report, const std::string& directory) {
                        "file read");
                }),
       0);
+  BenchPythonPeers(report, directory, python);
   StoreOptions network = {.path = db};
   network.file_system = FileSystemKind::kNetwork;
   std::unique_ptr<Store> files = Store::Open(network, Quiet());
@@ -276,10 +303,11 @@ void BenchKillCycles(Report& report, const std::string& directory, int cycles) {
 }
 
 int Main(int argc, char** argv) {
-  std::string json, only;
+  std::string json, only, python = "python3";
   int entries = 100'000, kill_cycles = 200;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (strcmp(argv[i], "--json") == 0) json = argv[i + 1];
+    if (strcmp(argv[i], "--python") == 0) python = argv[i + 1];
     if (strcmp(argv[i], "--only") == 0) only = argv[i + 1];
     if (strcmp(argv[i], "--entries") == 0) entries = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--kill_cycles") == 0) kill_cycles = atoi(argv[i + 1]);
@@ -293,7 +321,7 @@ int Main(int argc, char** argv) {
   Report::PrintHeader();
   if (wanted("hits")) {
     BenchMemory(report);
-    BenchHits(report, directory->path());
+    BenchHits(report, directory->path(), python);
   }
   if (wanted("puts")) BenchPuts(report, directory->path());
   if (wanted("open")) BenchOpen(report, directory->path(), entries);

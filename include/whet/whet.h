@@ -82,9 +82,11 @@ typedef struct whet_options {
   const char* tuning;          /* "blocking", "online", "never", "offline", "deterministic" */
   double tuning_budget_s;      /* per problem; 0: the default */
   int32_t cpu_threads;         /* of the CPU device; 0: the processors this process may use */
+  const char* trusted_keys;    /* comma-separated public keys, or files of them: packs must be signed
+                                  with one of them */
 } whet_options;
 #define WHET_OPTIONS_INIT \
-  { sizeof(whet_options), NULL, NULL, NULL, NULL, 0, 0 }
+  { sizeof(whet_options), NULL, NULL, NULL, NULL, 0, 0, NULL }
 
 /* `options` may be NULL. On failure *runtime is NULL. An unusable cache is no failure. */
 WHET_API whet_status whet_runtime_open(const whet_options* options, whet_platform platform,
@@ -212,6 +214,15 @@ typedef struct whet_counters {
   /* Rounds of tuning on live calls that have settled; launches on scratch beside live calls; looks
    * for drift, and how often there was some. */
   int64_t live_tunings, live_trials, drift_checks, drifts;
+  /* Code hits by layer, packs in use and packs refused. */
+  int64_t memory_hits, user_hits, pack_hits, packs_open, packs_refused;
+  /* Under the policy "verify": what was made again and was, or was not, what is stored. */
+  int64_t verify_matches, verify_mismatches;
+  /* Compiles of other processes of this host that were waited for; their outcome found; compiled
+   * without a lock because none could be had. */
+  int64_t lock_waits, lock_wait_ns, made_by_others, without_lock;
+  /* Cache files set aside, entries evicted, bytes of code objects. */
+  int64_t set_aside_files, evicted_entries, bytes_read, bytes_written;
 } whet_counters;
 /* Fills as many members as counters->struct_size covers. */
 WHET_API whet_status whet_stats(const whet_runtime* runtime, whet_counters* counters);
@@ -231,6 +242,24 @@ typedef void (*whet_event_function)(const whet_event* event, void* user);
  * library's own. NULL ends it. */
 WHET_API whet_status whet_event_callback(whet_runtime* runtime, whet_event_function function,
                                          void* user);
+
+/* Something happened in the kernel cache. Strings live during the call only and are never NULL. */
+typedef struct whet_cache_event {
+  size_t struct_size;
+  /* "hit", "miss", "stored", "store_failed", "damaged", "load_failure", "set_aside", "evicted",
+   * "fallback", "pack_refused", "lock_wait", "verify_mismatch"; later versions may add some */
+  const char* kind;
+  const char* layer;    /* "memory", "user", the path of a pack, or "" */
+  const char* key_hash; /* 32 hexadecimal digits, or "" */
+  const char* detail;   /* for people */
+  int64_t bytes, nanoseconds;
+} whet_cache_event;
+typedef void (*whet_cache_event_function)(const whet_cache_event* event, void* user);
+/* Called from any thread, possibly from several at once, with the cache's locks held: it must not
+ * call Whet. The first function also gets what has happened since the runtime was opened (64 events
+ * at most). NULL ends it; a call that is running elsewhere may still end after that. */
+WHET_API whet_status whet_cache_event_callback(whet_runtime* runtime,
+                                               whet_cache_event_function function, void* user);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -60,6 +60,7 @@ class Runtime {
     const char* tuning = nullptr;
     double tuning_budget_s = 0;
     int cpu_threads = 0;
+    const char* trusted_keys = nullptr;
   };
 
   Runtime() = default;
@@ -79,6 +80,7 @@ class Runtime {
     c.tuning = options.tuning;
     c.tuning_budget_s = options.tuning_budget_s;
     c.cpu_threads = options.cpu_threads;
+    c.trusted_keys = options.trusted_keys;
     Runtime opened;
     const Status status(
         whet_runtime_open(&c, static_cast<whet_platform>(platform), device, &opened.handle_));

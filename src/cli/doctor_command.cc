@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cache/file_system.h"
+#include "cache/store.h"
 #include "src/base/files.h"
 #include "src/cli/command.h"
 #include "src/cli/report.h"
@@ -62,7 +63,7 @@ void ReportCache(Session& session, ordered_json* json) {
   const std::string& directory = options.cache_directory;
   const FileSystem system = DetectFileSystem(directory.empty() ? "/" : directory);
   const std::string why = WhyNoCache(directory);
-  const std::string file = directory.empty() ? "" : JoinPath(directory, "cache.db");
+  const std::string file = directory.empty() ? "" : JoinPath(directory, kCacheFileName);
   const bool exists = !file.empty() && IsRegularFile(file);
   session.console.Row("cache", directory.empty() ? "in memory only" : directory);
   session.console.Row("", absl::StrCat(exists ? "holds a cache.db; " : "empty; ", system.name,

@@ -16,6 +16,7 @@
 #include "cache/pack_seal.h"
 #include "cache/pack_writer.h"
 #include "src/base/files.h"
+#include "src/cli/cache_source.h"
 #include "src/cli/report.h"
 
 namespace whet {
@@ -45,20 +46,6 @@ absl::Status WriteKey(const std::string& path, const std::string& text, mode_t m
 
 std::string SignerText(const std::string& signer) {
   return signer.empty() ? "not signed" : FormatPackPublicKey(signer);
-}
-
-// The pack with the session's trusted keys.
-absl::StatusOr<std::unique_ptr<Pack>> OpenPack(Session& session, const std::string& path) {
-  PackOptions options;
-  for (const std::string& text : session.options.trusted_keys) {
-    absl::StatusOr<std::string> key = LoadPackPublicKey(text);
-    if (!key.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("trusted key \"", text, "\": ", key.status().message()));
-    }
-    options.trusted_keys.push_back(*std::move(key));
-  }
-  return Pack::Open(path, options, Logger(session.console.Log()));
 }
 
 ordered_json ManifestJson(const Pack& pack) {
@@ -137,7 +124,7 @@ Outcome PackTools::Sign(Session& session) const {
 }
 
 Outcome PackTools::Verify(Session& session) const {
-  absl::StatusOr<std::unique_ptr<Pack>> pack = OpenPack(session, path_);
+  absl::StatusOr<std::unique_ptr<Pack>> pack = OpenPackFile(session, path_);
   if (!pack.ok()) return InputFailure(pack.status());
   if (absl::Status intact = (*pack)->Verify(); !intact.ok()) return InputFailure(intact);
   absl::StatusOr<StoreUsage> usage = (*pack)->Usage();
@@ -157,7 +144,7 @@ Outcome PackTools::Verify(Session& session) const {
 }
 
 Outcome PackTools::Show(Session& session) const {
-  absl::StatusOr<std::unique_ptr<Pack>> pack = OpenPack(session, path_);
+  absl::StatusOr<std::unique_ptr<Pack>> pack = OpenPackFile(session, path_);
   if (!pack.ok()) return InputFailure(pack.status());
   absl::StatusOr<StoreUsage> usage = (*pack)->Usage();
   if (!usage.ok()) return InputFailure(usage.status());

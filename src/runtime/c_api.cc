@@ -107,6 +107,9 @@ absl::StatusOr<Options> OptionsOf(const whet_options* given) {
   if (WHET_HAS(given, cpu_threads) && given->cpu_threads > 0) {
     options->device.cpu_threads = given->cpu_threads;
   }
+  if (WHET_HAS(given, trusted_keys) && given->trusted_keys != nullptr) {
+    options->trusted_keys = absl::StrSplit(given->trusted_keys, ',', absl::SkipWhitespace());
+  }
   return options;
 }
 
@@ -203,13 +206,15 @@ whet_status whet_runtime_open(const whet_options* options, whet_platform platfor
   }
   absl::StatusOr<whet::Options> parsed = whet::OptionsOf(options);
   if (!parsed.ok()) return Finish(parsed.status());
+  auto events = std::make_shared<whet::CacheEventHub>();
+  parsed->on_cache_event = [events](const whet::CacheEvent& event) { events->Send(event); };
   absl::StatusOr<std::unique_ptr<whet::Runtime>> opened =
       whet::Runtime::Open(*std::move(parsed), static_cast<whet::Platform>(platform), device);
   if (!opened.ok()) return Finish(opened.status());
   const absl::StatusOr<const whet::KernelTemplate*> attention =
       (*opened)->FindTemplate("attention_forward");
   if (!attention.ok()) return Finish(attention.status());
-  *runtime = new whet_runtime{*std::move(opened), *attention};
+  *runtime = new whet_runtime{std::move(events), *std::move(opened), *attention};
   return WHET_OK;
 }
 
@@ -344,7 +349,44 @@ whet_status whet_stats(const whet_runtime* runtime, whet_counters* counters) {
   all.live_trials = c.live_trials;
   all.drift_checks = c.drift_checks;
   all.drifts = c.drifts;
+  all.memory_hits = c.layers.memory_hits;
+  all.user_hits = c.layers.user_hits;
+  all.pack_hits = c.layers.pack_hits;
+  all.packs_open = c.layers.packs_open;
+  all.packs_refused = c.layers.packs_refused;
+  all.verify_matches = c.layers.verify_matches;
+  all.verify_mismatches = c.layers.verify_mismatches;
+  all.lock_waits = c.lock_waits;
+  all.lock_wait_ns = c.lock_wait_ns;
+  all.made_by_others = c.made_by_others;
+  all.without_lock = c.without_lock;
+  all.set_aside_files = c.store.set_aside_files;
+  all.evicted_entries = c.store.evicted_entries;
+  all.bytes_read = c.store.bytes_read;
+  all.bytes_written = c.store.bytes_written;
   std::memcpy(counters, &all, std::min(counters->struct_size, sizeof(all)));
+  return WHET_OK;
+}
+
+whet_status whet_cache_event_callback(whet_runtime* runtime, whet_cache_event_function function,
+                                      void* user) {
+  if (runtime == nullptr) return NullArgument("whet_cache_event_callback");
+  if (function == nullptr) {
+    runtime->cache_events->Connect(nullptr);
+    return WHET_OK;
+  }
+  runtime->cache_events->Connect([function, user](const whet::CacheEvent& e) {
+    const std::string kind(whet::CacheEventName(e.kind));
+    whet_cache_event event = {};
+    event.struct_size = sizeof(event);
+    event.kind = kind.c_str();
+    event.layer = e.layer.c_str();
+    event.key_hash = e.key_hash.c_str();
+    event.detail = e.detail.c_str();
+    event.bytes = e.bytes;
+    event.nanoseconds = e.nanoseconds;
+    function(&event, user);
+  });
   return WHET_OK;
 }
 

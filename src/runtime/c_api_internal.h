@@ -5,10 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "src/runtime/cache_event_hub.h"
 #include "src/runtime/runtime.h"
 #include "whet/whet.h"
 
 struct whet_runtime {
+  // The runtime's cache sends to it until the runtime is gone.
+  std::shared_ptr<whet::CacheEventHub> cache_events;
   std::unique_ptr<whet::Runtime> runtime;
   const whet::KernelTemplate* attention_forward = nullptr;
 };

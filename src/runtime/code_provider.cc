@@ -54,6 +54,30 @@ std::vector<Target> CompatibleTargets(const Target& target) {
   return targets;
 }
 
+CodeKeyFields RequestFields(const KernelTemplate& kernel_template, const Problem& problem,
+                            const Specialization& specialization, const Target& target) {
+  CodeKeyFields fields;
+  fields.template_name = kernel_template.name();
+  fields.template_version = kernel_template.version();
+  fields.source_digest = HashBytes(specialization.source).ToHex();
+  fields.problem = problem.text();
+  fields.variant = specialization.variant.id();
+  fields.target = target;
+  return fields;
+}
+
+KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& problem,
+                      const DeviceIdentity& device) {
+  TuningKeyFields fields;
+  fields.template_name = kernel_template.name();
+  fields.template_version = kernel_template.version();
+  fields.variant_set_digest = kernel_template.VariantSetDigest(device.target.platform).ToHex();
+  fields.problem = problem.text();
+  fields.device = device;
+  fields.protocol = kTuningProtocol;
+  return TuningKey(fields);
+}
+
 struct CodeProvider::Job {
   Compiler* compiler = nullptr;
   CompileRequest request;
@@ -78,26 +102,13 @@ CodeProvider::CodeProvider(Target target, DeviceLimits limits, Toolchains& toolc
   }
 }
 
-CodeKeyFields CodeProvider::KeyFields(const KernelTemplate& kernel_template, const Problem& problem,
-                                      const Specialization& specialization,
-                                      const Target& target) const {
-  CodeKeyFields fields;
-  fields.template_name = kernel_template.name();
-  fields.template_version = kernel_template.version();
-  fields.source_digest = HashBytes(specialization.source).ToHex();
-  fields.problem = problem.text();
-  fields.variant = specialization.variant.id();
-  fields.target = target;
-  return fields;
-}
-
 absl::StatusOr<VariantCode> CodeProvider::Get(const KernelTemplate& kernel_template,
                                               const Problem& problem, const Variant& variant,
                                               absl::string_view code_key) {
   absl::StatusOr<Specialization> specialization =
       kernel_template.Specialize(problem, variant, target_, limits_);
   if (!specialization.ok()) return specialization.status();
-  CodeKeyFields fields = KeyFields(kernel_template, problem, *specialization, target_);
+  CodeKeyFields fields = RequestFields(kernel_template, problem, *specialization, target_);
   const KeyRecord request = CodeRequestKey(fields);
 
   std::optional<CodeEntry> entry;
@@ -115,7 +126,7 @@ absl::StatusOr<VariantCode> CodeProvider::Get(const KernelTemplate& kernel_templ
         kernel_template.Specialize(problem, variant, compatible[i], limits_);
     if (!other.ok()) continue;
     const KeyRecord other_request =
-        CodeRequestKey(KeyFields(kernel_template, problem, *other, compatible[i]));
+        CodeRequestKey(RequestFields(kernel_template, problem, *other, compatible[i]));
     entry = store_.FindCodeByRequest(other_request.bytes());
     if (entry.has_value()) return ToVariantCode(Found(*std::move(entry)), *std::move(other));
   }
@@ -134,7 +145,7 @@ absl::StatusOr<MadeCode> CodeProvider::Make(const KernelTemplate& kernel_templat
       kernel_template.Specialize(problem, variant, target_, limits_);
   if (!specialization.ok()) return specialization.status();
   absl::StatusOr<Job> job =
-      Prepare(*specialization, KeyFields(kernel_template, problem, *specialization, target_));
+      Prepare(*specialization, RequestFields(kernel_template, problem, *specialization, target_));
   if (!job.ok()) return job.status();
   absl::StatusOr<MadeCode> made = absl::NotFoundError(
       absl::StrCat("the cache holds no code for ", variant.id(), " of ", problem.text(), " on ",
@@ -169,7 +180,7 @@ absl::StatusOr<VariantCode> CodeProvider::Rebuild(const KernelTemplate& kernel_t
   absl::StatusOr<Specialization> specialization =
       kernel_template.Specialize(problem, refused.specialization.variant, target_, limits_);
   if (!specialization.ok()) return specialization.status();
-  CodeKeyFields fields = KeyFields(kernel_template, problem, *specialization, target_);
+  CodeKeyFields fields = RequestFields(kernel_template, problem, *specialization, target_);
   return CompileCode(*std::move(specialization), std::move(fields));
 }
 

@@ -56,6 +56,13 @@ struct CompileCounters {
 // open, code is made for either setting of it; sm_90 runs on an sm_90a.
 std::vector<Target> CompatibleTargets(const Target& target);
 
+// What asks for the code of `specialization`: the fields that CodeRequestKey takes.
+CodeKeyFields RequestFields(const KernelTemplate& kernel_template, const Problem& problem,
+                            const Specialization& specialization, const Target& target);
+// What asks for the winner of `problem` on `device`.
+KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& problem,
+                      const DeviceIdentity& device);
+
 class CodeProvider {
  public:
   // All but the target and the limits must outlive the provider.
@@ -83,8 +90,6 @@ class CodeProvider {
  private:
   struct Job;
 
-  CodeKeyFields KeyFields(const KernelTemplate& kernel_template, const Problem& problem,
-                          const Specialization& specialization, const Target& target) const;
   // Finds the compiler, and completes the key with it.
   absl::StatusOr<Job> Prepare(const Specialization& specialization, CodeKeyFields fields);
   // Compiles and keeps, one flight per key and host.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "cache/host_flights.h"
 #include "src/base/files.h"
+#include "src/model/keys.h"
 
 namespace whet {
 namespace {
@@ -112,6 +114,8 @@ LayerOptions LayersOf(const Options& options) {
   layers.trusted_keys = options.trusted_keys;
   layers.user.size_limit_bytes = options.cache_size_bytes;
   layers.user.on_event = options.on_cache_event;
+  // Once either key changes its form, what was stored under the old one can never be found again.
+  layers.user.generation = std::max(CodeKeyFields().schema, TuningKeyFields().schema);
   if (!options.cache_directory.empty()) {
     layers.user.path = JoinPath(options.cache_directory, kCacheFileName);
   }

@@ -74,18 +74,6 @@ class LoadedVariants final : public VariantSource {
   std::map<std::string, LoadedVariant> loaded_ ABSL_GUARDED_BY(mutex_);
 };
 
-KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& problem,
-                      const DeviceIdentity& device) {
-  TuningKeyFields fields;
-  fields.template_name = kernel_template.name();
-  fields.template_version = kernel_template.version();
-  fields.variant_set_digest = kernel_template.VariantSetDigest(device.target.platform).ToHex();
-  fields.problem = problem.text();
-  fields.device = device;
-  fields.protocol = kTuningProtocol;
-  return TuningKey(fields);
-}
-
 // The kernel that the template prefers losing all its variants to failures costs speed in silence,
 // so it is said: empty, or a clause for people.
 std::string LostKernel(const std::vector<VariantEvidence>& evidence) {

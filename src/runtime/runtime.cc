@@ -160,6 +160,11 @@ class DeviceRuntime final : public Runtime {
     result.drift_checks = live.checks;
     result.drifts = live.drifts;
     result.store = store_->counters();
+    result.layers = store_->layer_counters();
+    result.lock_waits = counters_.compile.lock_waits;
+    result.lock_wait_ns = counters_.compile.lock_wait_ns;
+    result.made_by_others = counters_.compile.found_made;
+    result.without_lock = counters_.compile.without_lock;
     return result;
   }
 
@@ -210,7 +215,14 @@ class DeviceRuntime final : public Runtime {
                               if (progress) progress(problem.text(), stage, done, of);
                             });
       if (!plan.ok()) return plan.status();
-      if (resolved) resolved((*plan)->resolution());
+      const Resolution& resolution = (*plan)->resolution();
+      if (resolution.total > absl::Seconds(1)) {
+        log_.Notice(absl::StrCat(problem.text(), " was settled in ",
+                                 absl::FormatDuration(resolution.total), ": ", resolution.compiled,
+                                 " code objects compiled, ", absl::FormatDuration(resolution.tune),
+                                 " of tuning"));
+      }
+      if (resolved) resolved(resolution);
       return plans_.Insert(key, *std::move(plan));
     });
   }

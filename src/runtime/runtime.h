@@ -37,6 +37,9 @@ struct RuntimeCounters {
   int64_t live_trials = 0;   // launches on scratch beside live calls
   int64_t drift_checks = 0, drifts = 0;
   StoreCounters store;
+  LayerCounters layers;
+  // Compiles of other processes; see CompileCounters.
+  int64_t lock_waits = 0, lock_wait_ns = 0, made_by_others = 0, without_lock = 0;
 };
 
 // What is going on during a resolution: "compile" 3 of 16, "screen" ... For progress lines.

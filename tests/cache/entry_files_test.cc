@@ -81,7 +81,7 @@ TEST_F(EntryFilesTest, RemovedEntriesAreGoneByBothNames) {
   EXPECT_THAT(FilesOf("request"), IsEmpty());
 }
 
-TEST_F(EntryFilesTest, DamagedFilesAreDroppedAndMadeAgain) {
+TEST_F(EntryFilesTest, A20_A21_DamagedFilesAreDroppedAndMadeAgain) {
   std::unique_ptr<Store> store = OpenNode();
   const uint64_t seed = 20260106;
   std::mt19937_64 random(seed);

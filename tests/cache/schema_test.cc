@@ -134,7 +134,7 @@ TEST_F(SchemaTest, TheVersionBeforeIsReadWithoutWriting) {
   EXPECT_TRUE(*ReadFile(path(), 1 << 30) == before);
 }
 
-TEST_F(SchemaTest, NewerFilesAreUsedAsFarAsTheyAllowIt) {
+TEST_F(SchemaTest, A76_NewerFilesAreUsedAsFarAsTheyAllowIt) {
   const struct {
     const char* change;
     bool reads, writes;

@@ -55,7 +55,7 @@ class PackTest : public ::testing::Test {
   const Tool tool_;
 };
 
-TEST_F(PackTest, TheSameProblemsAndCompilersGiveTheSameBytes) {
+TEST_F(PackTest, A73_TheSameProblemsAndCompilersGiveTheSameBytes) {
   const std::string list = tool_.Write("list.jsonl", R"(# two problems, one of them twice
 {"operation": "rms_norm", "dtype": "f32", "rows": 8, "columns": 64}
 {"problem": "rms_norm:dtype=f32,rows=8,columns=64"}

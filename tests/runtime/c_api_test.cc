@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -75,6 +76,67 @@ TEST_F(CApiTest, AttentionOfOneVisibleKeyIsItsValue) {
   ASSERT_EQ(whet_stats(runtime_.handle(), &counters), WHET_OK);
   EXPECT_EQ(counters.resolutions, 1);
   EXPECT_EQ(counters.compiles, 1);
+}
+
+TEST_F(CApiTest, A81_TheCachesCountersAndEventsArrive) {
+  struct Seen {
+    std::vector<std::string> kinds, layers;
+    size_t Count(const std::string& kind) const {
+      return static_cast<size_t>(std::count(kinds.begin(), kinds.end(), kind));
+    }
+  };
+  const auto listen = [](whet_runtime* runtime, Seen* seen) {
+    return whet_cache_event_callback(
+        runtime,
+        [](const whet_cache_event* event, void* user) {
+          auto* s = static_cast<Seen*>(user);
+          s->kinds.emplace_back(event->kind);
+          s->layers.emplace_back(event->layer);
+        },
+        seen);
+  };
+  const auto launch = [](api::Runtime& runtime) {
+    alignas(16) float q[8] = {}, k[8] = {}, v[8] = {}, o[8];
+    const api::Status status = api::AttentionForward(api::DType::kF32)
+                                   .Shape(1, 1, 1, 1, 1, 8, 8)
+                                   .Tensors(q, k, v, o)
+                                   .Launch(runtime, nullptr);
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  Seen first;
+  ASSERT_EQ(listen(runtime_.handle(), &first), WHET_OK);
+  launch(runtime_);
+  EXPECT_GE(first.Count("miss"), 1u);
+  EXPECT_EQ(first.Count("stored"), 1u);
+  EXPECT_EQ(first.Count("hit"), 0u);
+  ASSERT_EQ(whet_cache_event_callback(runtime_.handle(), nullptr, nullptr), WHET_OK);
+  EXPECT_EQ(whet_cache_event_callback(nullptr, nullptr, nullptr), WHET_INVALID_ARGUMENT);
+
+  // Another process of the same user: a hit in the user's layer, and a pack that it may not use is
+  // told of though nobody listened yet when that happened.
+  const std::string no_pack = directory_->path() + "/none.whetpack";
+  api::Runtime::Options options;
+  options.cache_directory = directory_->path().c_str();
+  options.packs = no_pack.c_str();
+  options.tuning = "never";
+  options.cpu_threads = 1;
+  api::Runtime second;
+  ASSERT_TRUE(api::Runtime::Open(options, api::Platform::kCpu, 0, &second).ok());
+  Seen later;
+  ASSERT_EQ(listen(second.handle(), &later), WHET_OK);
+  EXPECT_EQ(later.kinds, std::vector<std::string>{"pack_refused"});
+  EXPECT_EQ(later.layers, std::vector<std::string>{no_pack});
+  launch(second);
+  EXPECT_EQ(later.Count("hit"), 1u);
+  EXPECT_EQ(later.layers.back(), "user");
+  whet_counters counters = {};
+  counters.struct_size = sizeof(counters);
+  ASSERT_EQ(whet_stats(second.handle(), &counters), WHET_OK);
+  EXPECT_EQ(counters.user_hits, 1);
+  EXPECT_EQ(counters.pack_hits, 0);
+  EXPECT_EQ(counters.packs_refused, 1);
+  EXPECT_EQ(counters.compiles, 0);
+  EXPECT_GT(counters.bytes_read, 0);
 }
 
 TEST_F(CApiTest, AnOldCallersShorterStructIsFilledNoFurther) {
