@@ -82,7 +82,7 @@ typedef struct whet_options {
   const char* tuning;          /* "blocking", "online", "never", "offline", "deterministic" */
   double tuning_budget_s;      /* per problem; 0: the default */
   int32_t cpu_threads;         /* of the CPU device; 0: the processors this process may use */
-  const char* trusted_keys;    /* comma-separated public keys, or files of them: packs must be signed
+  const char* trusted_keys; /* comma-separated public keys, or files of them: packs must be signed
                                   with one of them */
 } whet_options;
 #define WHET_OPTIONS_INIT \
