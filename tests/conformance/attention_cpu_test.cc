@@ -12,8 +12,8 @@
 namespace whet {
 namespace {
 
-// A compile per case and variant is what this costs, so a quick run takes every tenth case; with WHET_TEST_ALL_CASES set, all.
-constexpr size_t kStride = 10;
+// A compile per case and variant is what this costs, so a quick run takes every fifteenth case; with WHET_TEST_ALL_CASES set, all.
+constexpr size_t kStride = 15;
 
 TEST(AttentionConformance, CpuVariantsAgreeWithFloat64) {
   const auto cases = LoadCases(ReadRunfile("tests/conformance/attention_cases.jsonl"));
@@ -48,7 +48,7 @@ TEST(AttentionConformance, CpuVariantsAgreeWithFloat64) {
       ++compared;
     }
   }
-  EXPECT_GT(compared, 50);
+  EXPECT_GT(compared, 34);
 }
 
 }  // namespace
