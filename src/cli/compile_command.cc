@@ -34,7 +34,7 @@ class CompileCommand final : public Command {
 
  private:
   absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> Problems(
-      Runtime& runtime) const;
+      Runtime& runtime, const Target& target) const;
   TargetResult CompileOne(Runtime& runtime, const KernelTemplate& kernel_template,
                           const Problem& problem, const Target& target,
                           const ProgressSink& progress) const;
@@ -67,7 +67,7 @@ void CompileCommand::Declare(CLI::App& app) {
 }
 
 absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> CompileCommand::Problems(
-    Runtime& runtime) const {
+    Runtime& runtime, const Target& target) const {
   absl::StatusOr<std::vector<std::string>> texts = ProblemTexts(flags_);
   if (!texts.ok()) return texts.status();
   std::vector<std::string> operations = {OperationName(flags_)};
@@ -85,7 +85,11 @@ absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> CompileCo
     absl::StatusOr<const KernelTemplate*> kernel_template = runtime.FindTemplate(operation);
     if (!kernel_template.ok()) return kernel_template.status();
     for (const std::string& text : *texts) {
-      absl::StatusOr<Problem> problem = MakeProblemFromText(**kernel_template, text);
+      const Operation& host = OperationFor(operation);
+      absl::StatusOr<Problem> problem =
+          text.empty() && !host.ExampleFields().empty()
+              ? (*kernel_template)->MakeProblem(host.CompleteFields(host.ExampleFieldsFor(target)))
+              : MakeProblemFromText(**kernel_template, text);
       if (!problem.ok()) return problem.status();
       problems.emplace_back(*kernel_template, *std::move(problem));
     }
@@ -177,14 +181,16 @@ Outcome CompileCommand::Run(Session& session) {
   // The CPU device is always there; it brings the templates, the compilers and the cache.
   absl::StatusOr<std::unique_ptr<Runtime>> runtime = OpenRuntime(session, {});
   if (!runtime.ok()) return InputFailure(runtime.status());
-  auto problems = Problems(**runtime);
-  if (!problems.ok()) return InputFailure(problems.status());
   Console& console = session.console;
 
   ordered_json results = ordered_json::array();
   Outcome worst;
   size_t failed = 0;
+  size_t compilations = 0;
   for (const Target& target : *targets) {
+    const auto problems = Problems(**runtime, target);
+    if (!problems.ok()) return InputFailure(problems.status());
+    compilations += problems->size();
     for (const auto& [kernel_template, problem] : *problems) {
       const TargetResult result =
           CompileOne(**runtime, *kernel_template, problem, target, console.Progress());
@@ -202,13 +208,13 @@ Outcome CompileCommand::Run(Session& session) {
   } else {
     console.Row("cache", where);
   }
-  if (failed > 0 && targets->size() * problems->size() > 1) {
+  if (failed > 0 && compilations > 1) {
     worst.status = absl::Status(
         worst.status.code(),
         absl::StrFormat(
             "%d of %d compilations failed (the reasons are above, and in `whet doctor`); "
             "the first: %s",
-            failed, targets->size() * problems->size(), worst.status.message()));
+            failed, compilations, worst.status.message()));
   }
   ordered_json json = {{"cache", where}, {"targets", std::move(results)}};
   if (failed > 0) json["error"] = ErrorJson(worst);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/ops/attention_reference.h"
 
@@ -139,6 +140,14 @@ std::vector<std::string> AttentionForwardFp8::InputNames() const {
 FieldValues AttentionForwardFp8::ExampleFields() const {
   return {{"dtype", "e4m3"},        {"batch", int64_t{1}}, {"heads_q", int64_t{8}},
           {"seq_q", int64_t{1024}}, {"dqk", int64_t{128}}, {"causal", int64_t{1}}};
+}
+
+FieldValues AttentionForwardFp8::ExampleFieldsFor(const Target& target) const {
+  FieldValues fields = ExampleFields();
+  for (auto& [name, value] : fields) {
+    if (name == "dtype" && absl::StartsWith(target.architecture, "gfx94")) value = "e4m3fnuz";
+  }
+  return fields;
 }
 
 FieldValues AttentionForwardFp8::CompleteFields(FieldValues fields) const {

@@ -17,6 +17,8 @@ class AttentionForwardFp8 final : public Operation {
   std::vector<std::string> InputNames() const override;
   // e4m3, causal, 8 heads of 128, 1024 tokens.
   FieldValues ExampleFields() const override;
+  // FNUZ bytes for gfx940 to gfx942.
+  FieldValues ExampleFieldsFor(const Target& target) const override;
   // As for attention_forward; rows of v padded to a multiple of 16 bytes; one scale for each head.
   FieldValues CompleteFields(FieldValues fields) const override;
   // q and k [batch, heads, seq, dim], v [batch, heads_kv, dv, seq_kv], scales [batch, heads, blocks].

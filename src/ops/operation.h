@@ -70,6 +70,12 @@ class Operation {
   // (optional: none) A problem to begin with, for people who give none.
   virtual FieldValues ExampleFields() const { return {}; }
 
+  // (optional: the same) The example for a target whose number formats are its own.
+  virtual FieldValues ExampleFieldsFor(const Target& target) const {
+    (void)target;
+    return ExampleFields();
+  }
+
   // (required) Adds the fields that follow from the given ones: contiguous strides, as many key as
   // query heads. Given fields stay as they are, right or wrong: MakeProblem judges them.
   virtual FieldValues CompleteFields(FieldValues fields) const = 0;
