@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "bench/amd/build_variant.h"
 
 namespace whet::amd {
 namespace {
@@ -40,27 +40,18 @@ double MatrixFlops(const LoopCounts& loop) {
 absl::StatusOr<KernelEvidence> Gather(Compiler& compiler, const KernelTemplate& kernel_template,
                                       const Problem& problem, const Variant& variant,
                                       const Target& target) {
-  absl::StatusOr<Specialization> special =
-      kernel_template.Specialize(problem, variant, target, DeviceLimits{});
-  if (!special.ok()) return special.status();
-  CompileRequest request;
-  request.label = absl::StrCat(kernel_template.name(), " ", variant.id());
-  request.source = special->source;
-  request.entry = special->entry;
-  request.target = target;
-  request.options = special->options[compiler.identity().compiler];
-  absl::StatusOr<CodeObject> object = compiler.Compile(request);
-  if (!object.ok()) return object.status();
-  const absl::StatusOr<std::string> listing = Disassemble(object->bytes);
+  const absl::StatusOr<BuiltVariant> built =
+      BuildVariant(compiler, kernel_template, problem, variant, target);
+  if (!built.ok()) return built.status();
+  const absl::StatusOr<std::string> listing = Disassemble(built->object.bytes);
   if (!listing.ok()) return listing.status();
   const std::vector<Instruction> loop = MainLoop(ParseListing(*listing));
 
   KernelEvidence evidence;
-  evidence.resources = object->resources;
-  evidence.launch = special->launch;
-  evidence.object_bytes = static_cast<int64_t>(object->bytes.size());
-  const int64_t threads =
-      special->launch.block[0] * special->launch.block[1] * special->launch.block[2];
+  evidence.resources = built->object.resources;
+  evidence.launch = built->launch;
+  evidence.object_bytes = static_cast<int64_t>(built->object.bytes.size());
+  const int64_t threads = built->launch.block[0] * built->launch.block[1] * built->launch.block[2];
   evidence.waves_per_simd = static_cast<int>(std::max<int64_t>(1, threads / 256));
   evidence.loop = CountLoop(loop);
   evidence.matrix_flops = MatrixFlops(evidence.loop);

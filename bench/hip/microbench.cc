@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "bench/amd/build_variant.h"
 #include "bench/hip/microbenchmarks.h"
 #include "src/base/files.h"
 #include "src/compile/toolchains.h"
@@ -54,26 +55,6 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
   return flags;
 }
 
-struct Built {
-  LaunchGeometry launch;
-  CodeObject object;
-};
-
-absl::StatusOr<Built> Build(Compiler& compiler, const KernelTemplate& kernel_template,
-                            const Problem& problem, const Variant& variant, const Target& target) {
-  absl::StatusOr<Specialization> special =
-      kernel_template.Specialize(problem, variant, target, DeviceLimits{});
-  if (!special.ok()) return special.status();
-  CompileRequest request;
-  request.label = absl::StrCat(kernel_template.name(), " ", variant.id());
-  request.source = special->source;
-  request.entry = special->entry;
-  request.target = target;
-  absl::StatusOr<CodeObject> object = compiler.Compile(request);
-  if (!object.ok()) return object.status();
-  return Built{special->launch, *std::move(object)};
-}
-
 // Buffers of one launch, given back at the end.
 class Buffers {
  public:
@@ -103,7 +84,7 @@ class Buffers {
 
 // Launches three times, the first to warm up, and reads the first argument back.
 template <typename T>
-absl::StatusOr<std::vector<T>> RunBuilt(Device& device, const Built& built, int64_t count,
+absl::StatusOr<std::vector<T>> RunBuilt(Device& device, const BuiltVariant& built, int64_t count,
                                         int64_t sink_bytes) {
   absl::StatusOr<std::unique_ptr<Module>> module = device.LoadModule(built.object.bytes);
   if (!module.ok()) return module.status();
@@ -140,7 +121,7 @@ int CompileOnly(Compiler& compiler, const MicrobenchmarkTemplates& templates,
   if (!rates.ok()) return Fail(rates.status());
   if (!layouts.ok()) return Fail(layouts.status());
   for (const Rate& rate : *rates) {
-    const auto built = Build(compiler, templates.rates, rate.problem, rate.variant, target);
+    const auto built = BuildVariant(compiler, templates.rates, rate.problem, rate.variant, target);
     if (!built.ok()) return Fail(built.status());
     std::printf("%-40s %4d VGPRs, %d bytes\n", rate.name.c_str(),
                 static_cast<int>(built->object.resources.registers),
@@ -150,7 +131,8 @@ int CompileOnly(Compiler& compiler, const MicrobenchmarkTemplates& templates,
     const auto variant =
         templates.layouts.DefaultVariant(layout.problems[0], target, DeviceLimits{});
     if (!variant.ok()) return Fail(variant.status());
-    const auto built = Build(compiler, templates.layouts, layout.problems[0], *variant, target);
+    const auto built =
+        BuildVariant(compiler, templates.layouts, layout.problems[0], *variant, target);
     if (!built.ok()) return Fail(built.status());
     std::printf("layout %-33s %4d VGPRs\n", layout.name.c_str(),
                 static_cast<int>(built->object.resources.registers));
@@ -174,7 +156,7 @@ int Measure(Device& device, Compiler& compiler, const MicrobenchmarkTemplates& t
   std::vector<std::string> json;
   bool wrong = false;
   for (const Rate& rate : *rates) {
-    const auto built = Build(compiler, templates.rates, rate.problem, rate.variant, target);
+    const auto built = BuildVariant(compiler, templates.rates, rate.problem, rate.variant, target);
     if (!built.ok()) return Fail(built.status());
     const auto clocks = RunBuilt<int64_t>(device, *built, 4 * rate.waves_per_simd,
                                           int64_t{4} * 256 * rate.waves_per_simd);
@@ -197,7 +179,7 @@ int Measure(Device& device, Compiler& compiler, const MicrobenchmarkTemplates& t
           templates.layouts.DefaultVariant(layout.problems[digit], target, DeviceLimits{});
       if (!variant.ok()) return Fail(variant.status());
       const auto built =
-          Build(compiler, templates.layouts, layout.problems[digit], *variant, target);
+          BuildVariant(compiler, templates.layouts, layout.problems[digit], *variant, target);
       if (!built.ok()) return Fail(built.status());
       const auto arguments = templates.layouts.Arguments(layout.problems[digit]);
       if (!arguments.ok()) return Fail(arguments.status());

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "bench/amd/build_variant.h"
 #include "bench/amd/listing.h"
 #include "src/base/subprocess.h"
 #include "src/compile/toolchains.h"
@@ -74,17 +75,6 @@ TEST_P(MicrobenchmarksCompile, AndTimeWhatTheySay) {
   ASSERT_TRUE(compiler.ok()) << compiler.status();
   const MicrobenchmarkTemplates templates = Templates();
   const Target target = *Target::Parse(GetParam().target);
-  const auto compile = [&](const KernelTemplate& kernel_template, const Problem& problem,
-                           const Variant& variant) {
-    const Specialization special =
-        *kernel_template.Specialize(problem, variant, target, DeviceLimits{});
-    CompileRequest request;
-    request.label = absl::StrCat(kernel_template.name(), " ", variant.id());
-    request.source = special.source;
-    request.entry = special.entry;
-    request.target = target;
-    return (*compiler)->Compile(request);
-  };
   const auto rates = Rates(templates, target);
   ASSERT_TRUE(rates.ok()) << rates.status();
   EXPECT_EQ(rates->size(), static_cast<size_t>(GetParam().rates));
@@ -93,23 +83,24 @@ TEST_P(MicrobenchmarksCompile, AndTimeWhatTheySay) {
   for (size_t i = std::strlen(GetParam().name) % stride; i < rates->size(); i += stride) {
     const Rate& rate = (*rates)[i];
     SCOPED_TRACE(rate.name);
-    const auto object = compile(templates.rates, rate.problem, rate.variant);
-    if (!object.ok()) {
-      ADD_FAILURE() << object.status();
+    const auto built =
+        BuildVariant(**compiler, templates.rates, rate.problem, rate.variant, target);
+    if (!built.ok()) {
+      ADD_FAILURE() << built.status();
       continue;
     }
-    EXPECT_EQ(object->resources.spill_bytes, 0);
-    EXPECT_EQ(TimedInstructions(*object, rate.instruction), rate.instructions);
+    EXPECT_EQ(built->object.resources.spill_bytes, 0);
+    EXPECT_EQ(TimedInstructions(built->object, rate.instruction), rate.instructions);
   }
   const auto layouts = Layouts(templates, target);
   ASSERT_TRUE(layouts.ok()) << layouts.status();
   EXPECT_EQ(layouts->size(), static_cast<size_t>(GetParam().layouts));
   for (const Layout& layout : *layouts) {
     SCOPED_TRACE(layout.name);
-    const auto object =
-        compile(templates.layouts, layout.problems[0],
-                *templates.layouts.DefaultVariant(layout.problems[0], target, DeviceLimits{}));
-    EXPECT_TRUE(object.ok()) << object.status();
+    const auto built = BuildVariant(
+        **compiler, templates.layouts, layout.problems[0],
+        *templates.layouts.DefaultVariant(layout.problems[0], target, DeviceLimits{}), target);
+    EXPECT_TRUE(built.ok()) << built.status();
   }
 }
 
