@@ -17,73 +17,26 @@
 #include "attention_forward/sm90/load.h"
 #include "attention_forward/sm90/output.h"
 #include "attention_forward/sm90/products.h"
+#include "common/sm90_attention/consumer.h"
+#include "common/sm90_attention/roles.h"
 
 namespace attention {
 
 WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, float* lse,
                          float raw_scale) {
-  const Uint32 barriers = shared + kBarriersAt;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4);
   // A negative scale turns the order of the scores round: they are negated instead. Zero becomes too small to matter.
   const float scale = fmaxf(fabsf(raw_scale), 1e-30f) * 1.44269504088896340736f;
 
-  Mailbox mailbox{shared, {}};
-  Ring<kStages> k_ring;
-  Ring<kStages> v_ring;
-  Ring<kQStages> q_ring;
-  const auto wait_k = [&] {
-    whet::sm90::wait(barriers + 8 * (kFullK + k_ring.stage), k_ring.parity);
-  };
-  const auto wait_v = [&] {
-    whet::sm90::wait(barriers + 8 * (kFullV + v_ring.stage), v_ring.parity);
-  };
-  const auto release = [&](int barrier) {
-    if (lane == 0) whet::sm90::arrive(barriers + 8 * barrier);
-  };
-  const auto release_k = [&] {
-    release(kEmptyK + k_ring.stage);
-    k_ring.advance();
-  };
-  const auto release_v = [&] {
-    release(kEmptyV + v_ring.stage);
-    v_ring.advance();
-  };
-  const auto my_turn = [&] {
-    if constexpr (kPingPong) whet::sm90::named_wait(1 + warpgroup, 256);
-  };
-  const auto next_turn = [&] {
-    if constexpr (kPingPong) whet::sm90::named_arrive(1 + (warpgroup + 1) % kWarpgroups, 256);
-  };
-  if (warpgroup == kWarpgroups - 1) next_turn();
-
+  Consumer<kKBytes, kVBytes, kPingPong> side(shared, warpgroup, lane);
   Query query;
   const auto take_query = [&] {
-    const int place = q_ring.stage * kWarpgroups + warpgroup;
-    query.shared = shared + kQAt + place * kQBytes;
-    whet::sm90::wait(barriers + 8 * (kFullQ + place), q_ring.parity);
-    if constexpr (kQueryInRegisters) read_query(query, warp, lane);
-  };
-  const auto give_query = [&] {
-    if (lane == 0)
-      whet::sm90::arrive(barriers + 8 * (kEmptyQ + q_ring.stage * kWarpgroups + warpgroup));
-    q_ring.advance();
-  };
-  // K tiles of this work that only other warpgroups see; every turn is given away.
-  const auto pass_keys = [&](int count) {
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      wait_k();
-      release_k();
-      my_turn();
-      next_turn();
-    }
-  };
-  const auto pass_values = [&](int count) {
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      wait_v();
-      release_v();
+    query.shared = side.q();
+    side.wait_q();
+    if constexpr (kQueryInRegisters) {
+      read_query(query, warp, lane);
+      side.release_q();
     }
   };
 
@@ -108,8 +61,8 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
   };
   const auto finish_scores = [&](float(&s)[kBlockKv / 2], int tile) {
     whet::sm90::pin(s);
-    release_k();
-    if (!kQueryInRegisters && tile == 0) give_query();
+    side.release_k();
+    if (!kQueryInRegisters && tile == 0) side.release_q();
     if (raw_scale < 0.0f) {
 #pragma unroll
       for (int i = 0; i < kBlockKv / 2; ++i) s[i] = -s[i];
@@ -117,37 +70,36 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
     if (tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, lane);
   };
 
-  Work work = mailbox.take();
+  Work work = side.mailbox.take();
   while (work.query_block >= 0) {
     // The first tile of a work, with nothing to overlap it.
     item = item_at(work, warpgroup, warp, lane);
     clear_state();
     clear_output();
     take_query();
-    if constexpr (kQueryInRegisters) give_query();
     if (item.tiles == 0) {
-      if constexpr (!kQueryInRegisters) give_query();
+      if constexpr (!kQueryInRegisters) side.release_q();
 #pragma unroll 1
       for (int i = 0; i < item.later; ++i) {
-        pass_keys(1);
-        pass_values(1);
+        side.pass_keys(1);
+        side.pass_values(1);
       }
       write_item(item, o, state.top, state.total, scale, out, lse, shared, lane);
-      work = mailbox.take();
+      work = side.mailbox.take();
       continue;
     }
 #pragma unroll 1
     for (int i = 0; i < item.later; ++i) {
-      pass_keys(1);
-      pass_values(1);
+      side.pass_keys(1);
+      side.pass_values(1);
     }
     {
       float s[kBlockKv / 2];
-      wait_k();
-      my_turn();
+      side.wait_k();
+      side.my_turn();
       whet::sm90::product_fence();
-      issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
-      next_turn();
+      issue_scores(s, query, side.k());
+      side.next_turn();
       whet::sm90::product_wait<0>();
       finish_scores(s, item.tiles - 1);
       softmax(s, state, scale);
@@ -171,7 +123,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
           unwritten = false;
         }
         done = item;
-        work = mailbox.take();
+        work = side.mailbox.take();
         if (!kOverlap || work.query_block < 0) break;
         item = item_at(work, warpgroup, warp, lane);
         // Passing a ring full of tiles while the last V of this work is still held would make the others, who need its place, wait for ever.
@@ -181,30 +133,29 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         }
         starts = true;
         take_query();
-        if constexpr (kQueryInRegisters) give_query();
-        pass_keys(item.later);
+        side.pass_keys(item.later);
         tile = item.tiles;
       }
       --tile;
       if constexpr (kOverlap) {
         float
             s[kBlockKv / 2];  // a new one: nothing of the last tile's scores may tie its registers
-        wait_k();
-        my_turn();
+        side.wait_k();
+        side.my_turn();
         whet::sm90::pin(o);
         whet::sm90::pin(p);
         whet::sm90::product_fence();
-        issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
+        issue_scores(s, query, side.k());
         const bool writes = unwritten;
         if (writes) {
           // The scores' products run meanwhile, and then the other warpgroups'.
-          next_turn();
+          side.next_turn();
           write_item(done, o, done_top, done_total, scale, out, lse, shared, lane);
         }
-        wait_v();
+        side.wait_v();
         whet::sm90::product_fence();
-        issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes, !writes);
-        if (!writes) next_turn();
+        issue_output(o, p, side.v(), !writes);
+        if (!writes) side.next_turn();
         unwritten = starts;
         whet::sm90::product_wait<1>();
         finish_scores(s, tile);
@@ -230,9 +181,9 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
         settle(state, shared);
         whet::sm90::product_wait<0>();
         whet::sm90::pin(o);
-        release_v();
+        side.release_v();
         if (starts) {
-          pass_values(item.later);
+          side.pass_values(item.later);
         } else {
           rescale(o, state);
         }
@@ -243,18 +194,18 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
           pack(p, s);
         }
       } else {
-        wait_v();
+        side.wait_v();
         whet::sm90::pin(o);
         whet::sm90::pin(p);
         whet::sm90::product_fence();
-        issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes, 1);
+        issue_output(o, p, side.v(), 1);
         whet::sm90::product_wait<0>();
         whet::sm90::pin(o);
-        release_v();
+        side.release_v();
         float s[kBlockKv / 2];
-        wait_k();
+        side.wait_k();
         whet::sm90::product_fence();
-        issue_scores(s, query, shared + kKAt + k_ring.stage * kKBytes);
+        issue_scores(s, query, side.k());
         whet::sm90::product_wait<0>();
         finish_scores(s, tile);
         softmax(s, state, scale);
@@ -263,14 +214,14 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       }
     }
 
-    wait_v();
+    side.wait_v();
     whet::sm90::pin(o);
     whet::sm90::pin(p);
     whet::sm90::product_fence();
-    issue_output(o, p, shared + kVAt + v_ring.stage * kVBytes, 1);
+    issue_output(o, p, side.v(), 1);
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
-    release_v();
+    side.release_v();
     write_item(item, o, state.top, state.total, scale, out, lse, shared, lane);
   }
 }
@@ -286,46 +237,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // Swizzled panels must start at multiples of 1024 bytes.
   const Uint32 shared = (whet::sm90::shared_address(dynamic_shared) + 1023u) & ~1023u;
-  const Uint32 barriers = shared + kBarriersAt;
-  const int warpgroup = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 128);
 
   if (threadIdx.x == 0) {
     whet::sm90::prefetch_map(&q_map);
     whet::sm90::prefetch_map(&k_map);
     whet::sm90::prefetch_map(&v_map);
-    for (int i = 0; i < kQStages * kWarpgroups; ++i) {
-      whet::sm90::barrier_init(barriers + 8 * (kFullQ + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyQ + i), 4);
-    }
-    for (int i = 0; i < kStages; ++i) {
-      whet::sm90::barrier_init(barriers + 8 * (kFullK + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyK + i), 4 * kWarpgroups);
-      whet::sm90::barrier_init(barriers + 8 * (kFullV + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyV + i), 4 * kWarpgroups);
-    }
-    for (int i = 0; i < kMails; ++i) {
-      whet::sm90::barrier_init(barriers + 8 * (kFullMail + i), 1);
-      whet::sm90::barrier_init(barriers + 8 * (kEmptyMail + i), 4 * kWarpgroups + 2);
-    }
-    whet::sm90::barrier_init_fence();
+    init_barriers(shared + kBarriersAt);
   }
-  if (warpgroup < kWarpgroups && threadIdx.x % 32 == 0)
+  if (threadIdx.x < 128 * kWarpgroups && threadIdx.x % 32 == 0)
     whet::sm90::store_shared(suspicion_at(shared), 0);
   __syncthreads();
 
-  if (warpgroup == kWarpgroups) {
-    whet::sm90::shrink_registers<kProducerRegisters>();
-    const int warp = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4);
-    if (warp == 0) {
-      load_keys_and_values(shared, k_map, v_map);
-    } else if (warp == 1) {
-      load_queries(shared, q_map);
-    } else if (warp == 2) {
-      schedule(shared);
-    }
-  } else {
-    whet::sm90::grow_registers<kConsumerRegisters>();
-    consume(shared, warpgroup, o, lse, scale);
-    if constexpr (SHAPE_CAUSAL) repair(shared, q, k, v, o, scale * 1.44269504088896340736f);
-  }
+  run_roles(
+      shared, q_map, [&] { load_keys_and_values(shared, k_map, v_map); },
+      [&](int warpgroup) {
+        consume(shared, warpgroup, o, lse, scale);
+        if constexpr (SHAPE_CAUSAL) repair(shared, q, k, v, o, scale * 1.44269504088896340736f);
+      });
 }

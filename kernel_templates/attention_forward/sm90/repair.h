@@ -4,7 +4,7 @@
 // runs; a NaN that a row does see ends the search at once.
 #pragma once
 
-#include "attention_forward/sm90/item.h"
+#include "common/sm90_attention/item.h"
 
 namespace attention {
 
