@@ -7,7 +7,9 @@
 //
 // The thresholds of ours were chosen on spaces 1 to 200 and 20001 to 30200; what is reported is of others.
 //
-//   tuner_comparison [runs per scenario, 200] [--first-space N, 70001] [--json FILE]
+// Seconds per run are the simulation's: `wall` is all of the tuning with the host's own work, without compilers.
+//
+//   tuner_comparison [runs per scenario, 200] [--first-space N, 70001] [--only TUNER] [--json FILE]
 
 #include <cstdio>
 #include <cstdlib>
@@ -29,11 +31,15 @@ namespace {
 struct Pick {
   int index = 0;
   std::set<int> ties;
+  double screen_s = 0, finals_s = 0;
 };
 
 Pick OurPick(SimulatedSpace& space) {
   const TuningResult r = Tune(space.request(), space.device(), space.source(), nullptr).value();
-  Pick pick{.index = space.IndexOf(r.winner), .ties = {}};
+  Pick pick{.index = space.IndexOf(r.winner),
+            .ties = {},
+            .screen_s = absl::ToDoubleSeconds(r.screen),
+            .finals_s = absl::ToDoubleSeconds(r.finals)};
   for (const VariantEvidence& e : r.evidence) {
     if (e.tied) pick.ties.insert(space.IndexOf(e.variant));
   }
@@ -68,7 +74,7 @@ struct Scenario {
 struct Score {
   int runs = 0, mistakes = 0, same = 0;
   std::vector<double> regrets;
-  double busy_ns = 0;
+  double busy_ns = 0, wall_ns = 0, screen_s = 0, finals_s = 0;
 };
 
 void Run(const Scenario& scenario, const std::vector<Tuner>& tuners, int runs, uint64_t first_space,
@@ -92,6 +98,9 @@ void Run(const Scenario& scenario, const std::vector<Tuner>& tuners, int runs, u
         scores[t].mistakes += regret > 0.01;
         scores[t].regrets.push_back(regret);
         scores[t].busy_ns += static_cast<double>(space.device().busy_ns());
+        scores[t].wall_ns += static_cast<double>(space.device().clock().MonotonicNanoseconds());
+        scores[t].screen_s += picks[0].screen_s;
+        scores[t].finals_s += picks[0].finals_s;
       }
       scores[t].same += picks[0].index == picks[1].index ||
                         picks[0].ties.count(picks[1].index) != 0 ||
@@ -99,17 +108,21 @@ void Run(const Scenario& scenario, const std::vector<Tuner>& tuners, int runs, u
     }
   }
   std::printf("\n%s, %d runs of 8 to 64 variants\n", scenario.name, runs);
-  std::printf("%-26s %10s %12s %12s %8s %12s %10s\n", "tuner", "> 1 % off", "mean regret",
-              "p99 regret", "again", "device s/run", "of exh.");
+  std::printf("%-26s %10s %12s %12s %8s %12s %10s %10s\n", "tuner", "> 1 % off", "mean regret",
+              "p99 regret", "again", "device s/run", "of exh.", "wall s/run");
   const double exhaustive = scores.back().busy_ns;
   for (size_t t = 0; t < tuners.size(); ++t) {
     const Score& s = scores[t];
     double mean = 0;
     for (double r : s.regrets) mean += r / s.runs;
     const double mistakes = 100.0 * s.mistakes / s.runs, same = 100.0 * s.same / s.runs;
-    std::printf("%-26s %8.1f %% %10.2f %% %10.2f %% %6.1f %% %12.2f %8.1f %%\n", tuners[t].name,
+    std::printf("%-26s %8.1f %% %10.2f %% %10.2f %% %6.1f %% %12.2f %8.1f %% %10.2f", tuners[t].name,
                 mistakes, 100 * mean, 100 * Quantile(s.regrets, 0.99), same,
-                s.busy_ns / 1e9 / s.runs, 100 * s.busy_ns / exhaustive);
+                s.busy_ns / 1e9 / s.runs, 100 * s.busy_ns / exhaustive, s.wall_ns / 1e9 / s.runs);
+    if (s.finals_s > 0) {
+      std::printf("  (screening %.2f, finals %.2f)", s.screen_s / s.runs, s.finals_s / s.runs);
+    }
+    std::printf("\n");
     std::fflush(stdout);
     report.push_back({{"scenario", scenario.name},
                       {"tuner", tuners[t].name},
@@ -119,6 +132,7 @@ void Run(const Scenario& scenario, const std::vector<Tuner>& tuners, int runs, u
                       {"p99_regret_percent", 100 * Quantile(s.regrets, 0.99)},
                       {"same_winner_percent", same},
                       {"device_seconds_per_run", s.busy_ns / 1e9 / s.runs},
+                      {"wall_seconds_per_run", s.wall_ns / 1e9 / s.runs},
                       {"of_exhaustive_percent", 100 * s.busy_ns / exhaustive}});
   }
 }
@@ -126,18 +140,20 @@ void Run(const Scenario& scenario, const std::vector<Tuner>& tuners, int runs, u
 int Main(int argc, char** argv) {
   int runs = 200;
   uint64_t first_space = 70001;
-  std::string json_path;
+  std::string json_path, only;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--json" && i + 1 < argc) {
       json_path = argv[++i];
     } else if (std::string(argv[i]) == "--first-space" && i + 1 < argc) {
       first_space = std::strtoull(argv[++i], nullptr, 10);
+    } else if (std::string(argv[i]) == "--only" && i + 1 < argc) {
+      only = argv[++i];
     } else {
       runs = std::atoi(argv[i]);
     }
   }
   const auto peer = [](Peer p) { return [p](SimulatedSpace& s) { return PeerPick(s, p); }; };
-  const std::vector<Tuner> tuners = {
+  std::vector<Tuner> tuners = {
       {"whet", OurPick},
       {"do_bench (25 + 100 ms)", peer(PickByDoBench)},
       {"min of 3", peer(PickByMinOfThree)},
@@ -145,6 +161,7 @@ int Main(int argc, char** argv) {
       {"interleaved median", peer(PickByInterleavedMedian)},
       {"exhaustive steady state", peer(PickByExhaustiveSteadyState)},
   };
+  if (!only.empty()) std::erase_if(tuners, [&](const Tuner& t) { return only != t.name; });
   const std::vector<Scenario> scenarios = {
       {"power differs by 10 %, launch noise, wandering clock", 0.10, {}},
       {"the same, and the clock drifts by 0.5 % a second", 0.10, {.drift_per_second = -0.005}},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -14,8 +15,9 @@ constexpr int kErrorBlocks = 8;
 // noisy, and more soaking will not help.
 constexpr double kLongestSoakInLags = 8;
 constexpr double kTelemetryEveryNs = 20e6;
-// A clock that wanders by two percent either way between two visits does not make up for this.
-constexpr double kHopeless = 0.05;
+// Behind the first in the heats. A clock that wanders by two percent either way between two visits
+// does not make up for this.
+constexpr double kHopeless = 0.04;
 // Nor does being alone instead of taking turns: more is a disturbance.
 constexpr double kSurprise = 0.06;
 // For a second visit less will do: clocks dip by several percent now and then.
@@ -50,42 +52,51 @@ class Finals {
       : inputs_(inputs), watch_(watch), rules_(rules), keep_going_(keep_going) {
     result_.finalists.resize(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) visiting_.push_back(i);
+    // The one that looks fastest first: it is what the others are held against.
+    std::stable_sort(visiting_.begin(), visiting_.end(), [&](size_t a, size_t b) {
+      return inputs[a].candidate->estimate_ns < inputs[b].candidate->estimate_ns;
+    });
   }
 
   absl::StatusOr<FinalsResult> Run() {
-    for (int cycle = 0; cycle < rules_.cycles && !visiting_.empty(); ++cycle) {
-      for (bool back : {false, true}) {
-        absl::StatusOr<bool> whole = Pass(back, /*may_stop=*/cycle > 0 || back);
-        if (!whole.ok()) return whole.status();
-        if (!*whole) {
-          Settle();
-          return std::move(result_);
-        }
-        if (cycle == 0 && !back) DropHopeless();
-      }
+    absl::StatusOr<bool> whole = Heats();
+    if (!whole.ok()) return whole.status();
+    // A lone one has won.
+    for (int pass = 1; *whole && pass <= rules_.passes && visiting_.size() > 1; ++pass) {
+      std::reverse(visiting_.begin(), visiting_.end());
+      whole = Pass(rules_.time);
+      if (!whole.ok()) return whole.status();
       Settle();
-      if (result_.deciding.size() < 2 || (result_.decision.settled && !surprised_)) break;
+      if (result_.decision.settled && !surprised_) break;
     }
+    Settle();
     return std::move(result_);
   }
 
  private:
-  // One visit to everyone; false when stopped before the end.
-  absl::StatusOr<bool> Pass(bool back, bool may_stop) {
-    std::vector<size_t> order = visiting_;
-    if (back) std::reverse(order.begin(), order.end());
-    for (size_t i : order) {
-      FinalistResult& f = result_.finalists[i];
-      if (!f.error.ok()) continue;
-      if (may_stop && !keep_going_()) return false;
-      absl::StatusOr<Visit> visit = SoloVisit(*inputs_[i].candidate, watch_, rules_, f);
-      if (absl::IsUnavailable(visit.status())) return visit.status();
-      if (visit.ok()) {
-        f.visits.push_back(*visit);
-      } else {
-        f.error = visit.status();
-      }
+  FinalistResult& Of(size_t i) { return result_.finalists[i]; }
+
+  // One visit to everyone who is visited; false when stopped before the end.
+  absl::StatusOr<bool> Pass(absl::Duration time) {
+    for (size_t i : std::vector<size_t>(visiting_)) {
+      if (!Of(i).error.ok()) continue;
+      absl::StatusOr<bool> went = Call(i, time);
+      if (!went.ok() || !*went) return went;
     }
+    return true;
+  }
+
+  absl::StatusOr<bool> Call(size_t i, absl::Duration time) {
+    if (visited_ && !keep_going_()) return false;
+    FinalistResult& f = Of(i);
+    absl::StatusOr<Visit> visit = OneVisit(*inputs_[i].candidate, time, f);
+    if (absl::IsUnavailable(visit.status())) return visit.status();
+    if (visit.ok()) {
+      f.visits.push_back(*visit);
+    } else {
+      f.error = visit.status();
+    }
+    visited_ = true;
     return true;
   }
 
@@ -96,29 +107,64 @@ class Finals {
     return before > 0 && best_before > 0 && behind > before / best_before * (1 + surprise);
   }
 
-  // After a single visit each: whoever is far behind, as expected, gets no second one.
-  void DropHopeless() {
+  double Fastest(size_t i) const {
+    double ns = std::numeric_limits<double>::infinity();
+    for (const Visit& v : result_.finalists[i].visits) ns = std::min(ns, v.median_ns);
+    return ns;
+  }
+
+  std::optional<size_t> First() const {
     std::optional<size_t> best;
     for (size_t i : visiting_) {
-      const std::vector<Visit>& visits = result_.finalists[i].visits;
-      if (visits.empty()) continue;
-      if (!best || visits.front().median_ns < First(*best)) best = i;
+      if (result_.finalists[i].visits.empty()) continue;
+      if (!best || Fastest(i) < Fastest(*best)) best = i;
     }
-    if (!best) return;
-    std::erase_if(visiting_, [&](size_t i) {
-      if (inputs_[i].incumbent || result_.finalists[i].visits.empty()) return false;
-      const double behind = First(i) / First(*best);
-      return behind > 1 + kHopeless && !Surprising(i, *best, behind, kMildSurprise);
-    });
+    return best;
   }
-  double First(size_t i) const { return result_.finalists[i].visits.front().median_ns; }
+
+  absl::StatusOr<bool> Heats() {
+    absl::StatusOr<bool> whole = Pass(rules_.heat);
+    if (!whole.ok() || !*whole) return whole;
+    const std::optional<size_t> best = First();
+    if (!best) return true;
+    for (size_t i : std::vector<size_t>(visiting_)) {
+      const double behind = Fastest(i) / Fastest(*best);
+      if (!std::isfinite(behind) || behind <= 1 + kHopeless) continue;
+      // Another tenant or a dip of the clock may have sat on all of the visit.
+      if (!Surprising(i, *best, behind, kMildSurprise)) continue;
+      whole = Call(i, rules_.heat);
+      if (!whole.ok() || !*whole) return whole;
+    }
+    KeepFastest();
+    return true;
+  }
+
+  void KeepFastest() {
+    std::vector<size_t> ranked;
+    for (size_t i : visiting_) {
+      if (!Of(i).visits.empty()) ranked.push_back(i);
+    }
+    if (ranked.size() < 2) return;
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [&](size_t a, size_t b) { return Fastest(a) < Fastest(b); });
+    for (size_t place = 0; place < ranked.size(); ++place) {
+      const size_t i = ranked[place];
+      const double behind = Fastest(i) / Fastest(ranked.front()) - 1;
+      const bool near = behind <= kHopeless;
+      if (inputs_[i].incumbent || (near && inputs_[i].preferred)) continue;
+      if (near && place < static_cast<size_t>(rules_.places)) continue;
+      std::erase(visiting_, i);
+      Of(i).place = static_cast<int>(place) + 1;
+      Of(i).behind = behind;
+    }
+  }
 
   void Settle() {
     std::vector<Finalist> deciding;
     result_.deciding.clear();
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const FinalistResult& f = result_.finalists[i];
-      if (!f.error.ok() || f.visits.empty()) continue;
+      if (!f.error.ok() || f.visits.empty() || (f.place > 0 && !inputs_[i].preferred)) continue;
       result_.deciding.push_back(i);
       deciding.push_back({.order = inputs_[i].candidate->index,
                           .incumbent = inputs_[i].incumbent,
@@ -129,51 +175,58 @@ class Finals {
       return;
     }
     result_.decision = Decide(deciding, rules_.decision);
-    visiting_.clear();
     surprised_ = false;
     const size_t fastest = result_.deciding[result_.decision.fastest];
     for (size_t d = 0; d < deciding.size(); ++d) {
-      const bool out = result_.decision.ratio[d].low > 1 + rules_.decision.tie_zone;
-      const bool surprise =
-          out && Surprising(result_.deciding[d], fastest, result_.decision.ratio[d].low, kSurprise);
+      const size_t i = result_.deciding[d];
+      const double low = result_.decision.ratio[d].low;
+      const bool out = low > 1 + rules_.decision.tie_zone;
+      const bool surprise = out && Surprising(i, fastest, low, kSurprise);
       surprised_ |= surprise;
-      if (!out || surprise || deciding[d].incumbent) visiting_.push_back(result_.deciding[d]);
+      const bool there = std::find(visiting_.begin(), visiting_.end(), i) != visiting_.end();
+      const bool goes_on = !out || surprise || deciding[d].incumbent;
+      if (there && !goes_on) std::erase(visiting_, i);
+      if (!there && surprise) visiting_.push_back(i);
     }
+    std::erase_if(visiting_, [&](size_t i) { return !Of(i).error.ok(); });
   }
+
+  absl::StatusOr<Visit> OneVisit(Candidate& candidate, absl::Duration time, FinalistResult& result);
 
   absl::Span<const FinalistInput> inputs_;
   Stopwatch& watch_;
   const FinalsRules& rules_;
   const std::function<bool()>& keep_going_;
-  std::vector<size_t> visiting_;
-  bool surprised_ = false;  // somebody lost more than can be believed
+  std::vector<size_t> visiting_;  // in the order of the last pass
+  bool visited_ = false;          // the device is warm and loaded
+  bool surprised_ = false;        // somebody lost more than can be believed
   FinalsResult result_;
 };
 
-}  // namespace
-
-absl::StatusOr<Visit> SoloVisit(Candidate& candidate, Stopwatch& watch, const FinalsRules& rules,
-                                FinalistResult& result) {
-  const bool fixed = rules.soak > absl::ZeroDuration();
+absl::StatusOr<Visit> Finals::OneVisit(Candidate& candidate, absl::Duration time,
+                                       FinalistResult& result) {
+  const bool fixed = rules_.soak > absl::ZeroDuration() || visited_;
+  const absl::Duration least =
+      rules_.soak > absl::ZeroDuration() ? rules_.soak : watch_.device().ClockLag();
   // Before the clock's lag is over, flat means nothing.
-  const double least_ns = absl::ToDoubleNanoseconds(fixed ? rules.soak : watch.device().ClockLag());
+  const double least_ns = absl::ToDoubleNanoseconds(least);
   const double longest_ns =
       fixed ? least_ns
-            : std::max(least_ns, std::min(absl::ToDoubleNanoseconds(rules.longest_soak),
+            : std::max(least_ns, std::min(absl::ToDoubleNanoseconds(rules_.longest_soak),
                                           least_ns * kLongestSoakInLags));
-  const double time_ns = absl::ToDoubleNanoseconds(rules.time);
+  const double time_ns = absl::ToDoubleNanoseconds(time);
 
   size_t timed_from = 0;
   double timing_began_ns = -1, next_telemetry_ns = 0;
   bool steady = fixed;
   absl::StatusOr<std::vector<double>> samples =
-      watch.RunUntil(candidate, [&](absl::Span<const double> all, double elapsed_ns) {
+      watch_.RunUntil(candidate, [&](absl::Span<const double> all, double elapsed_ns) {
         if (timing_began_ns < 0) {
           if (elapsed_ns < least_ns) return false;
           double sum = 0;
           for (double s : all) sum += s;
           const size_t begin = StretchBegin(all, elapsed_ns / sum, least_ns * 0.75);
-          steady = steady || IsFlat(all.subspan(begin), rules.flatness);
+          steady = steady || IsFlat(all.subspan(begin), rules_.flatness);
           if (!steady && elapsed_ns < longest_ns) return false;
           timing_began_ns = elapsed_ns;
           timed_from = all.size();
@@ -181,7 +234,7 @@ absl::StatusOr<Visit> SoloVisit(Candidate& candidate, Stopwatch& watch, const Fi
         }
         // The next batch is in the queue already, so this does not let it run dry.
         if (elapsed_ns >= next_telemetry_ns) {
-          result.telemetry.push_back(watch.device().Telemetry());
+          result.telemetry.push_back(watch_.device().Telemetry());
           next_telemetry_ns = elapsed_ns + kTelemetryEveryNs;
         }
         return elapsed_ns - timing_began_ns >= time_ns;
@@ -190,12 +243,15 @@ absl::StatusOr<Visit> SoloVisit(Candidate& candidate, Stopwatch& watch, const Fi
   const absl::Span<const double> timed = absl::MakeConstSpan(*samples).subspan(timed_from);
   Visit visit{.median_ns = Median(timed)};
   visit.relative_error = MedianError(timed, visit.median_ns);
+  visit.at_s = (static_cast<double>(rules_.clock->MonotonicNanoseconds()) - time_ns / 2) / 1e9;
   candidate.estimate_ns = visit.median_ns;
   result.samples_ns.insert(result.samples_ns.end(), timed.begin(), timed.end());
   result.soak_ns = std::max(result.soak_ns, timing_began_ns);
   result.steady &= steady;
   return visit;
 }
+
+}  // namespace
 
 absl::StatusOr<FinalsResult> RunFinals(absl::Span<const FinalistInput> finalists, Stopwatch& watch,
                                        const FinalsRules& rules,

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -37,13 +38,24 @@ struct PreparedVariant {
   std::vector<TensorMap> tensor_maps;
 };
 
-// Where the tuner gets its variants from. Compiles as many at once as it sees fit; results are in
-// the order asked.
+// Where the tuner gets its variants from. Compiles as many at once as it sees fit.
 class VariantSource {
  public:
+  // Takes what became of `variants[index]`; false: the others are not wanted any more.
+  using Ready = std::function<bool(size_t index, absl::StatusOr<PreparedVariant> prepared)>;
+
   virtual ~VariantSource() = default;
+  // (required) All of them, in the order asked.
   virtual std::vector<absl::StatusOr<PreparedVariant>> Prepare(
       const std::vector<Variant>& variants) = 0;
+  // (optional: all together) Hands each over as soon as it is ready, on the calling thread, while the
+  // others are still being compiled.
+  virtual void PrepareEach(const std::vector<Variant>& variants, const Ready& ready) {
+    std::vector<absl::StatusOr<PreparedVariant>> prepared = Prepare(variants);
+    for (size_t i = 0; i < prepared.size(); ++i) {
+      if (!ready(i, std::move(prepared[i]))) return;
+    }
+  }
 };
 
 struct TuningPolicy {
@@ -61,7 +73,7 @@ struct TuningPolicy {
   // Before a finalist is timed; 0: until its timings are flat, at most `longest_soak`.
   absl::Duration soak = absl::ZeroDuration();
   absl::Duration longest_soak = absl::Seconds(1);
-  // Of timing per finalist, in two visits; doubled and tripled while the decision is open.
+  // Of timing per finalist, in two visits; some of the finalists get more while the decision is open.
   absl::Duration final_time = absl::Milliseconds(200);
   int finalists = 4;
   // Spaces larger than this are searched by a seeded strategy (search.h) and not tried whole.

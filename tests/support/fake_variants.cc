@@ -1,5 +1,8 @@
 #include "tests/support/fake_variants.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "tests/support/arguments.h"
 
@@ -59,28 +62,38 @@ bool FakeVariants::CallersDataUntouched() const {
          y_ == std::vector<float>(y_.size(), kOutput);
 }
 
+absl::StatusOr<PreparedVariant> FakeVariants::One(const Variant& variant) {
+  prepared_.push_back(variant.id());
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].id != variant.id()) continue;
+    if (!specs_[i].prepare.ok()) return specs_[i].prepare;
+    PreparedVariant one;
+    one.kernel = kernels_[i];
+    return one;
+  }
+  return absl::NotFoundError(absl::StrCat("no variant ", variant.id()));
+}
+
 std::vector<absl::StatusOr<PreparedVariant>> FakeVariants::Prepare(
     const std::vector<Variant>& variants) {
   std::vector<absl::StatusOr<PreparedVariant>> result;
-  chunks_.push_back(variants.size());
-  for (const Variant& variant : variants) {
-    prepared_.push_back(variant.id());
-    device_.HostWorks(absl::ToInt64Nanoseconds(prepare_time_));
-    absl::StatusOr<PreparedVariant> prepared =
-        absl::NotFoundError(absl::StrCat("no variant ", variant.id()));
-    for (size_t i = 0; i < specs_.size(); ++i) {
-      if (specs_[i].id != variant.id()) continue;
-      if (specs_[i].prepare.ok()) {
-        PreparedVariant one;
-        one.kernel = kernels_[i];
-        prepared = one;
-      } else {
-        prepared = specs_[i].prepare;
-      }
-    }
-    result.push_back(prepared);
-  }
+  PrepareEach(variants, [&](size_t, absl::StatusOr<PreparedVariant> prepared) {
+    result.push_back(std::move(prepared));
+    return true;
+  });
   return result;
+}
+
+void FakeVariants::PrepareEach(const std::vector<Variant>& variants, const Ready& ready) {
+  chunks_.push_back(variants.size());
+  const int64_t begin_ns = device_.clock().MonotonicNanoseconds();
+  const int64_t each_ns = absl::ToInt64Nanoseconds(prepare_time_);
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const int64_t turn = 1 + static_cast<int64_t>(i) / side_by_side_;
+    const int64_t ready_ns = begin_ns + turn * each_ns;
+    device_.HostWorks(std::max(int64_t{0}, ready_ns - device_.clock().MonotonicNanoseconds()));
+    if (!ready(i, One(variants[i]))) return;
+  }
 }
 
 }  // namespace whet

@@ -47,13 +47,20 @@ class FakeVariants final : public VariantSource {
   // Every variant asked for, in order, across calls; how many at once.
   const std::vector<std::string>& prepared() const { return prepared_; }
   const std::vector<size_t>& chunks() const { return chunks_; }
-  // What preparing one variant costs in the device's (virtual) host time.
-  void SetPrepareTime(absl::Duration time) { prepare_time_ = time; }
+  // What preparing one variant costs in the device's (virtual) host time, and how many are prepared
+  // side by side: each is handed over when its time has come, the tuner's own work counted in.
+  void SetPrepareTime(absl::Duration time, int side_by_side = 1) {
+    prepare_time_ = time;
+    side_by_side_ = side_by_side;
+  }
 
   std::vector<absl::StatusOr<PreparedVariant>> Prepare(
       const std::vector<Variant>& variants) override;
+  void PrepareEach(const std::vector<Variant>& variants, const Ready& ready) override;
 
  private:
+  absl::StatusOr<PreparedVariant> One(const Variant& variant);
+
   FakeDevice& device_;
   int64_t elements_;
   Direction y_direction_;
@@ -63,6 +70,7 @@ class FakeVariants final : public VariantSource {
   std::vector<std::string> prepared_;
   std::vector<size_t> chunks_;
   absl::Duration prepare_time_;
+  int side_by_side_ = 1;
 };
 
 }  // namespace whet
