@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "src/base/mutex.h"
-#include "src/base/parallel.h"
 #include "src/model/keys.h"
 #include "src/runtime/trial_log.h"
 #include "src/runtime/winners.h"
@@ -20,59 +19,6 @@
 
 namespace whet {
 namespace {
-
-// Gives the tuner its variants and keeps them loaded, so that the winner need not be loaded again.
-class LoadedVariants final : public VariantSource {
- public:
-  LoadedVariants(Resolver& resolver, const KernelTemplate& kernel_template, const Problem& problem)
-      : resolver_(resolver), template_(kernel_template), problem_(problem) {}
-
-  std::vector<absl::StatusOr<PreparedVariant>> Prepare(
-      const std::vector<Variant>& variants) override {
-    std::vector<absl::StatusOr<PreparedVariant>> results(variants.size(),
-                                                         absl::UnknownError("not prepared"));
-    ParallelFor(variants.size(), AvailableProcessors(), [&](size_t i) {
-      const std::string id = variants[i].id();
-      {
-        // The tuner may ask again for what it has dropped and needs after all.
-        MutexLock lock(mutex_);
-        if (const auto it = loaded_.find(id); it != loaded_.end()) {
-          results[i] = it->second.prepared;
-          return;
-        }
-      }
-      absl::StatusOr<LoadedVariant> loaded =
-          resolver_.Load(template_, problem_, variants[i], /*code_key=*/"");
-      if (!loaded.ok()) {
-        results[i] = loaded.status();
-        return;
-      }
-      results[i] = loaded->prepared;
-      MutexLock lock(mutex_);
-      loaded_.insert_or_assign(id, *std::move(loaded));
-    });
-    return results;
-  }
-
-  LoadedVariant Take(const Variant& variant) {
-    MutexLock lock(mutex_);
-    return std::move(loaded_.at(variant.id()));
-  }
-
-  int compiled() const {
-    MutexLock lock(mutex_);
-    return static_cast<int>(std::count_if(loaded_.begin(), loaded_.end(), [](const auto& entry) {
-      return entry.second.code_origin == Origin::kCompiled;
-    }));
-  }
-
- private:
-  Resolver& resolver_;
-  const KernelTemplate& template_;
-  const Problem& problem_;
-  mutable Mutex mutex_;
-  std::map<std::string, LoadedVariant> loaded_ ABSL_GUARDED_BY(mutex_);
-};
 
 // The kernel that the template prefers losing all its variants to failures costs speed in silence,
 // so it is said: empty, or a clause for people.
@@ -348,7 +294,11 @@ absl::StatusOr<Resolver::Choice> Resolver::ChooseByTuning(Task& task, const std:
   request.after_first_launch = [&](const Variant& variant) { log.Launched(variant); };
 
   ++counters_.tunings;
-  LoadedVariants source(*this, kernel_template, task.problem);
+  LoadedVariants source(
+      [&](const Variant& variant) {
+        return Load(kernel_template, task.problem, variant, /*code_key=*/"");
+      },
+      /*side_by_side=*/device_.identity().target.platform != Platform::kCpu);
   absl::StatusOr<TuningResult> result = whet::Tune(request, device_, source, progress);
   if (!result.ok()) {
     ++counters_.tuning_failures;

@@ -32,6 +32,7 @@
 #include "src/runtime/background.h"
 #include "src/runtime/code_provider.h"
 #include "src/runtime/live_calls.h"
+#include "src/runtime/loaded_variants.h"
 #include "src/runtime/options.h"
 #include "src/runtime/plan.h"
 #include "src/runtime/trial_log.h"
@@ -52,15 +53,6 @@ struct ResolverCounters {
   std::atomic<int64_t> resolutions{0};
   std::atomic<int64_t> tunings{0}, tuning_failures{0};
   std::atomic<int64_t> loads{0}, load_failures{0};
-};
-
-// A variant that is ready to run.
-struct LoadedVariant {
-  std::shared_ptr<Module> module;
-  PreparedVariant prepared;
-  std::string code_key;
-  std::string compiler;
-  Origin code_origin = Origin::kNone;
 };
 
 class Resolver {

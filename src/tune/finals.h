@@ -63,7 +63,8 @@ struct FinalsResult {
   Decision decision;             // empty when `deciding` is
 };
 
-// `keep_going` is asked before each visit but the very first; with false the finals end with what is known.
+// `keep_going` is asked before each visit but the very first; false ends the finals with what is
+// known, which is nothing while somebody was not visited yet.
 // Unavailable when the device was lost; any other failure takes the finalist out.
 absl::StatusOr<FinalsResult> RunFinals(absl::Span<const FinalistInput> finalists, Stopwatch& watch,
                                        const FinalsRules& rules,

@@ -190,12 +190,16 @@ class Tuning {
   // Without finals: the incumbent, because nothing is proven against it, or else the fastest so
   // far; untimed candidates count as equal.
   const Candidate* BestSoFar() const {
+    // Those of one stage: alone and taking turns are different clocks.
+    const auto ns = [](const Candidate& c) {
+      return c.screened_ns > 0 ? c.screened_ns : c.estimate_ns;
+    };
     const Candidate* best = nullptr;
     for (const Candidate* c : run_.alive) {
       if (run_.IsIncumbent(*c)) return c;
       const bool timed =
           result_.evidence[static_cast<size_t>(c->index)].outcome == VariantOutcome::kTimed;
-      if (best == nullptr || (timed && c->estimate_ns < best->estimate_ns)) best = c;
+      if (best == nullptr || (timed && ns(*c) < ns(*best))) best = c;
     }
     return best;
   }

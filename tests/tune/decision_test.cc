@@ -82,6 +82,37 @@ INSTANTIATE_TEST_SUITE_P(Gains, IncumbentTest,
                                          IncumbentCase{"Gain4Percent", 104, 100, false}),
                          [](const auto& param) { return param.param.name; });
 
+// A room that warms up by 0.5 % a second. The slower one was visited early and twice, the faster one
+// until late: by their means alone it would lose.
+TEST(DecisionTest, ACommonDriftIsNobodysFault) {
+  const auto visits = [](double ns, std::vector<double> at) {
+    Finalist f;
+    for (double s : at) {
+      const double noise = f.visits.size() % 2 == 0 ? 1.0002 : 0.9998;
+      f.visits.push_back(
+          {.median_ns = ns * std::exp(0.005 * s) * noise, .relative_error = 0.0005, .at_s = s});
+    }
+    return f;
+  };
+  Finalist early = visits(101, {0, 1}), late = visits(100, {0.5, 1.5, 3, 4, 5, 6});
+  late.order = 1;
+  const Decision d = Decide({early, late}, {});
+  EXPECT_EQ(d.fastest, 1u);
+  EXPECT_EQ(d.winner, 1u);
+  EXPECT_NEAR(d.drift_per_second, 0.005, 0.001);
+  EXPECT_GT(d.ratio[0].low, 1);
+  EXPECT_LT(d.ratio[0].low, 1.01);
+}
+
+// More visits could only choose between equals.
+TEST(DecisionTest, SettledWhenTheChoiceCannotCostTheTieZone) {
+  const Decision open = Decide({Make(0, {100, 101.5}), Make(1, {100.5, 101.2})}, {});
+  EXPECT_FALSE(open.settled);
+  const Decision close = Decide({Make(0, {100.5, 100.7}), Make(1, {100.2, 100.1})}, {});
+  EXPECT_TRUE(close.settled);
+  EXPECT_TRUE(close.tied[0]);
+}
+
 TEST(DecisionTest, SlowerIncumbentIsKeptAndSaysSo) {
   const Decision d =
       Decide({Make(0, {100, 100}), Make(1, {102, 102}, 0.0005, /*incumbent=*/true)}, {});
