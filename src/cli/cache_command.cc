@@ -1,5 +1,4 @@
 // whet cache: looks into kernel caches and keeps them. The verbs are files of their own.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,14 +24,13 @@ class CacheCommand final : public Command {
     verbs_.push_back(MakeCacheStats());
   }
 
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("cache", "Look into kernel caches, check, join and ship them");
-    verb_->require_subcommand(1);
-    verb_->footer(
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("cache", "Look into kernel caches, check, join and ship them");
+    verb_.RequireVerb();
+    verb_.Footer(
         "Every verb works without a GPU and without a compiler. SOURCE is a cache directory, the\n"
         "cache.db in it, or a pack.");
-    for (const std::unique_ptr<Command>& verb : verbs_) verb->Declare(*verb_);
-    for (CLI::App* verb : verb_->get_subcommands({})) verb->fallthrough();
+    for (const std::unique_ptr<Command>& verb : verbs_) verb->Declare(verb_);
   }
 
   Outcome Run(Session& session) override {

@@ -1,5 +1,4 @@
 // whet cache why-miss, diff: in what entries differ from what is asked for, or caches from another.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -23,28 +22,26 @@ using nlohmann::ordered_json;
 
 class WhyMissCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand(
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb(
         "why-miss", "Say whether a problem's code is cached, and how the nearest entries differ");
-    verb_->footer(
+    verb_.Footer(
         "Examples:\n"
         "  whet cache why-miss attention_forward:dtype=bf16,batch=1,heads_q=8,seq_q=1024,dqk=128 "
         "\\\n"
         "      --target gfx942:sramecc+:xnack- --packs amd.whetpack\n"
         "  whet cache why-miss rms_norm:dtype=bf16,rows=512,columns=4096 --winner --device cuda\n"
         "The status is 0 whether it is there or not.");
-    verb_->add_option("problem", problem_, "operation:field=value,...")->required();
-    verb_->add_option("-t,--target", target_, "Target of the code: gfx942, sm_90a, host")
-        ->capture_default_str();
-    verb_->add_option("--variant", variant_, "Variant of the code (the default one)")
-        ->type_name("ID");
-    verb_->add_flag("--winner", winner_, "Ask for the winner on --device instead of for code");
-    DeclareDeviceFlags(*verb_, &device_);
-    verb_->add_option("--in", in_, "Look into this cache directory, cache.db or pack alone")
-        ->type_name("SOURCE");
-    verb_->add_option("-n,--nearest", count_, "How many of the nearest entries to show")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
+    verb_.Option("problem", &problem_, "operation:field=value,...").Required();
+    verb_.Option("-t,--target", &target_, "Target of the code: gfx942, sm_90a, host").ShowDefault();
+    verb_.Option("--variant", &variant_, "Variant of the code (the default one)").Type("ID");
+    verb_.Flag("--winner", &winner_, "Ask for the winner on --device instead of for code");
+    DeclareDeviceFlags(verb_, &device_);
+    verb_.Option("--in", &in_, "Look into this cache directory, cache.db or pack alone")
+        .Type("SOURCE");
+    verb_.Option("-n,--nearest", &count_, "How many of the nearest entries to show")
+        .Range(1, 1000)
+        .ShowDefault();
   }
 
   Outcome Run(Session& session) override {
@@ -128,11 +125,11 @@ class WhyMissCommand final : public Command {
 
 class DiffCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("diff", "Compare two caches or packs");
-    verb_->add_option("a", a_, "A cache directory, cache.db or pack")->required();
-    verb_->add_option("b", b_, "Another one")->required();
-    verb_->add_flag("--exit-code", exit_code_, "End with status 1 when they differ");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("diff", "Compare two caches or packs");
+    verb_.Option("a", &a_, "A cache directory, cache.db or pack").Required();
+    verb_.Option("b", &b_, "Another one").Required();
+    verb_.Flag("--exit-code", &exit_code_, "End with status 1 when they differ");
   }
 
   Outcome Run(Session& session) override {

@@ -1,5 +1,4 @@
 // whet cache ls, show, stats: what caches hold. Nothing is changed by looking.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,18 +18,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void DeclareIn(CLI::App& verb, std::string* in) {
-  verb.add_option("--in", *in, "Look into this cache directory, cache.db or pack alone")
-      ->type_name("SOURCE");
+void DeclareIn(Verb verb, std::string* in) {
+  verb.Option("--in", in, "Look into this cache directory, cache.db or pack alone").Type("SOURCE");
 }
 
 class LsCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("ls", "List code objects and winners, oldest first");
-    DeclareIn(*verb_, &in_);
-    verb_->add_option("--match", match_, "Only entries with this text in a field of their key")
-        ->type_name("TEXT");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("ls", "List code objects and winners, oldest first");
+    DeclareIn(verb_, &in_);
+    verb_.Option("--match", &match_, "Only entries with this text in a field of their key")
+        .Type("TEXT");
   }
 
   Outcome Run(Session& session) override {
@@ -78,13 +76,11 @@ class LsCommand final : public Command {
 
 class ShowCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("show", "Show everything about entries by their key's hash");
-    verb_->add_option("hash", hash_, "The first digits, 4 at least, as `ls` shows them")
-        ->required();
-    DeclareIn(*verb_, &in_);
-    verb_->add_option("--object", object_, "Write the code object there (one must match)")
-        ->type_name("FILE");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("show", "Show everything about entries by their key's hash");
+    verb_.Option("hash", &hash_, "The first digits, 4 at least, as `ls` shows them").Required();
+    DeclareIn(verb_, &in_);
+    verb_.Option("--object", &object_, "Write the code object there (one must match)").Type("FILE");
   }
 
   Outcome Run(Session& session) override {
@@ -154,9 +150,9 @@ class ShowCommand final : public Command {
 
 class StatsCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("stats", "Sizes, ages and damage, of every layer");
-    DeclareIn(*verb_, &in_);
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("stats", "Sizes, ages and damage, of every layer");
+    DeclareIn(verb_, &in_);
   }
 
   Outcome Run(Session& session) override {

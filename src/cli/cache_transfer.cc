@@ -1,5 +1,4 @@
 // whet cache merge, import, export: from caches into the user's, and from the user's into a pack.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -25,10 +24,10 @@ class MergeCommand final : public Command {
  public:
   MergeCommand(const char* name, const char* what) : name_(name), what_(what) {}
 
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand(name_, what_);
-    verb_->add_option("sources", sources_, "Cache directories, cache.db files, packs")->required();
-    verb_->footer(
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb(name_, what_);
+    verb_.Option("sources", &sources_, "Cache directories, cache.db files, packs").Required();
+    verb_.Footer(
         "Of two winners for one key the one with the newer measuring protocol stays, then the one\n"
         "with more samples, then the newer: the order of the sources does not matter. What can\n"
         "still be read in a damaged file is taken; the rest is counted, and the status is then 1.");
@@ -76,19 +75,18 @@ class MergeCommand final : public Command {
 
 class ExportCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("export", "Write a pack from a cache: tuned winners and their code");
-    verb_->add_option("-o,--output", output_, "The pack to write; replaced only by a whole one")
-        ->required()
-        ->type_name("PACK");
-    verb_->add_option("--in", in_, "From this cache directory, cache.db or pack (the user cache)")
-        ->type_name("SOURCE");
-    verb_->add_option("--sign", secret_key_, "Sign it with the secret key in this file")
-        ->type_name("FILE");
-    verb_->add_option("--operation", operation_, "Only entries of this operation");
-    verb_->add_option("--target", target_, "Only entries for targets of this form, * for anything")
-        ->type_name("GLOB");
-    verb_->add_flag("--winning", winning_, "Of the code only what a winner refers to");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("export", "Write a pack from a cache: tuned winners and their code");
+    verb_.Option("-o,--output", &output_, "The pack to write; replaced only by a whole one")
+        .Required()
+        .Type("PACK");
+    verb_.Option("--in", &in_, "From this cache directory, cache.db or pack (the user cache)")
+        .Type("SOURCE");
+    verb_.Option("--sign", &secret_key_, "Sign it with the secret key in this file").Type("FILE");
+    verb_.Option("--operation", &operation_, "Only entries of this operation");
+    verb_.Option("--target", &target_, "Only entries for targets of this form, * for anything")
+        .Type("GLOB");
+    verb_.Flag("--winning", &winning_, "Of the code only what a winner refers to");
   }
 
   Outcome Run(Session& session) override {

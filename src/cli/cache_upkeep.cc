@@ -1,5 +1,4 @@
 // whet cache verify, prune: whether everything can be read, and making room.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,14 +18,13 @@ namespace {
 
 class VerifyCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ =
-        app.add_subcommand("verify",
-                           "Read every entry; damaged ones are dropped and made again when they "
-                           "are next asked for");
-    verb_->add_option("--in", in_, "Only look into this cache directory, cache.db or pack")
-        ->type_name("SOURCE");
-    verb_->footer("Ends with status 1 when anything is damaged.");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("verify",
+                        "Read every entry; damaged ones are dropped and made again when they "
+                        "are next asked for");
+    verb_.Option("--in", &in_, "Only look into this cache directory, cache.db or pack")
+        .Type("SOURCE");
+    verb_.Footer("Ends with status 1 when anything is damaged.");
   }
 
   Outcome Run(Session& session) override {
@@ -88,19 +86,18 @@ absl::StatusOr<absl::Duration> ParseAge(const std::string& text) {
 
 class PruneCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("prune", "Remove entries from the user cache");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("prune", "Remove entries from the user cache");
     verb_
-        ->add_option("--max-size", max_size_,
-                     "Until at most this much is used, the longest unused first")
-        ->type_name("BYTES");
-    verb_->add_option("--unused-for", unused_for_, "What was not used for so long: 30d, 12h")
-        ->type_name("TIME");
-    verb_->add_flag("--older-generations", older_generations_,
-                    "What only older versions of the library could find");
-    verb_->add_flag("--all", all_, "Everything; refused while another process uses the cache");
-    verb_->add_flag("--force", force_,
-                    "Even then: the other process compiles again, nothing worse");
+        .Option("--max-size", &max_size_,
+                "Until at most this much is used, the longest unused first")
+        .Type("BYTES");
+    verb_.Option("--unused-for", &unused_for_, "What was not used for so long: 30d, 12h")
+        .Type("TIME");
+    verb_.Flag("--older-generations", &older_generations_,
+               "What only older versions of the library could find");
+    verb_.Flag("--all", &all_, "Everything; refused while another process uses the cache");
+    verb_.Flag("--force", &force_, "Even then: the other process compiles again, nothing worse");
   }
 
   Outcome Run(Session& session) override {

@@ -1,6 +1,7 @@
 // The verbs below `whet cache`, by what they do. None needs a GPU or a compiler.
 //
-//   for (std::unique_ptr<Command>& verb : MakeCacheVerbs()) verb->Declare(*cache);
+//   std::unique_ptr<Command> ls = MakeCacheLs();
+//   ls->Declare(cache);
 #pragma once
 
 #include <memory>

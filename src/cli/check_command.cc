@@ -1,5 +1,4 @@
 // whet check: a HIP kernel's source on the CPU, lane by lane, with no GPU and no ROCm.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -43,7 +42,7 @@ struct CheckReport {
 
 class CheckCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override;
+  void Declare(Verb app) override;
   Outcome Run(Session& session) override;
 
  private:
@@ -61,10 +60,10 @@ class CheckCommand final : public Command {
   int findings_ = 20;
 };
 
-void CheckCommand::Declare(CLI::App& app) {
-  verb_ = app.add_subcommand(
+void CheckCommand::Declare(Verb app) {
+  verb_ = app.AddVerb(
       "check", "Run a HIP kernel's source lane by lane on the CPU and report races; needs no GPU");
-  verb_->footer(
+  verb_.Footer(
       "Examples:\n"
       "  whet check rms_norm -p dtype=bf16,rows=3,columns=100 --target gfx942\n"
       "  whet check attention_forward -p "
@@ -76,24 +75,23 @@ void CheckCommand::Declare(CLI::App& app) {
       "while others may read it; accesses outside LDS and the arguments; lanes and waves that\n"
       "disagree on what comes next. Not seen: inline assembly (give plain code under\n"
       "WHET_EMULATOR), the compiler's own waits, bank conflicts, time. Needs clang 20 or newer.");
-  DeclareProblemFlags(*verb_, &flags_);
-  verb_->get_option("operation")->required();
-  verb_->add_option("-t,--target", target_, "AMD target whose lanes and instructions are played")
-      ->type_name("TARGET")
-      ->capture_default_str();
-  CLI::Option* const kernel =
-      verb_
-          ->add_option("--kernel", kernel_, "The kernel's default variant, not the preferred one's")
-          ->type_name("NAME");
-  verb_->add_option("--variant", variant_, "This variant")->type_name("ID")->excludes(kernel);
+  DeclareProblemFlags(verb_, &flags_);
+  verb_.Find("operation").Required();
+  verb_.Option("-t,--target", &target_, "AMD target whose lanes and instructions are played")
+      .Type("TARGET")
+      .ShowDefault();
+  const Setting kernel =
+      verb_.Option("--kernel", &kernel_, "The kernel's default variant, not the preferred one's")
+          .Type("NAME");
+  verb_.Option("--variant", &variant_, "This variant").Type("ID").Excludes(kernel);
   verb_
-      ->add_option("--blocks", blocks_,
-                   "Run these blocks only (0-3,17); the output is then not compared")
-      ->type_name("LIST");
-  verb_->add_option("--findings", findings_, "End after so many different findings")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  DeclareTensorFlags(*verb_, &flags_);
+      .Option("--blocks", &blocks_,
+              "Run these blocks only (0-3,17); the output is then not compared")
+      .Type("LIST");
+  verb_.Option("--findings", &findings_, "End after so many different findings")
+      .Range(1, 10000)
+      .ShowDefault();
+  DeclareTensorFlags(verb_, &flags_);
 }
 
 Outcome CheckCommand::Run(Session& session) {

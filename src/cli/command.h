@@ -9,11 +9,8 @@
 
 #include "src/cli/console.h"
 #include "src/cli/exit_code.h"
+#include "src/cli/verb.h"
 #include "src/runtime/options.h"
-
-namespace CLI {
-class App;
-}
 
 namespace whet {
 
@@ -28,15 +25,15 @@ class Command {
  public:
   virtual ~Command() = default;
   // (required) Adds the verb to `app`, which lives longer than this.
-  virtual void Declare(CLI::App& app) = 0;
+  virtual void Declare(Verb app) = 0;
   // (required) Called once, after the command line was parsed and named this verb.
   virtual Outcome Run(Session& session) = 0;
 
   // Whether the command line named this verb.
-  bool chosen() const;
+  bool chosen() const { return verb_.chosen(); }
 
  protected:
-  CLI::App* verb_ = nullptr;  // set by Declare
+  Verb verb_;  // set by Declare
 };
 
 std::unique_ptr<Command> MakeRunCommand();

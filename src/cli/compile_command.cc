@@ -1,5 +1,4 @@
 // whet compile: fills the cache for targets that need not be here.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -29,7 +28,7 @@ struct TargetResult {
 
 class CompileCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override;
+  void Declare(Verb app) override;
   Outcome Run(Session& session) override;
 
  private:
@@ -44,10 +43,9 @@ class CompileCommand final : public Command {
   bool default_only_ = false;
 };
 
-void CompileCommand::Declare(CLI::App& app) {
-  verb_ =
-      app.add_subcommand("compile", "Compile for a list of targets into the cache; needs no GPU");
-  verb_->footer(
+void CompileCommand::Declare(Verb app) {
+  verb_ = app.AddVerb("compile", "Compile for a list of targets into the cache; needs no GPU");
+  verb_.Footer(
       "Examples:\n"
       "  whet compile --target gfx90a,gfx942,gfx950,sm_90a\n"
       "  whet compile --target gfx950:sramecc+:xnack- rms_norm -p "
@@ -55,15 +53,15 @@ void CompileCommand::Declare(CLI::App& app) {
       "  whet compile --target host attention_forward --default-only\n"
       "Without an operation, the example problem of every built-in one is compiled. A target for\n"
       "which a compiler is missing does not stop the others; the exit status is then 4.");
-  DeclareProblemFlags(*verb_, &flags_);
+  DeclareProblemFlags(verb_, &flags_);
   verb_
-      ->add_option("-t,--target", targets_,
-                   "Targets: gfx942, gfx950:sramecc+:xnack-, sm_90a, x86-64:avx2,fma or host; "
-                   "several with commas")
-      ->required()
-      ->type_name("TARGETS")
-      ->allow_extra_args(false);
-  verb_->add_flag("--default-only", default_only_, "Only the default variant of each problem");
+      .Option("-t,--target", &targets_,
+              "Targets: gfx942, gfx950:sramecc+:xnack-, sm_90a, x86-64:avx2,fma or host; "
+              "several with commas")
+      .Required()
+      .Type("TARGETS")
+      .OneValueEach();
+  verb_.Flag("--default-only", &default_only_, "Only the default variant of each problem");
 }
 
 absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> CompileCommand::Problems(

@@ -1,16 +1,14 @@
 #include "src/cli/device_flags.h"
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace whet {
 
-void DeclareDeviceFlags(CLI::App& verb, DeviceFlags* flags) {
-  verb.add_option("-d,--device", flags->device, "cpu, hip or cuda; hip:1 is the second one")
-      ->type_name("DEVICE")
-      ->capture_default_str();
+void DeclareDeviceFlags(Verb verb, DeviceFlags* flags) {
+  verb.Option("-d,--device", &flags->device, "cpu, hip or cuda; hip:1 is the second one")
+      .Type("DEVICE")
+      .ShowDefault();
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> OpenRuntime(Session& session, const DeviceFlags& flags) {

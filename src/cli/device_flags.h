@@ -18,7 +18,7 @@ struct DeviceFlags {
   std::string device = "cpu";  // "hip", "cuda", "cuda:1"
 };
 
-void DeclareDeviceFlags(CLI::App& verb, DeviceFlags* flags);
+void DeclareDeviceFlags(Verb verb, DeviceFlags* flags);
 
 // The runtime of that device with the session's settings, its progress and warnings on the console.
 // InvalidArgument when the text names no device; Unavailable when there is none of that kind.

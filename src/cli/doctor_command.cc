@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -36,8 +35,8 @@ constexpr absl::string_view kVariables[] = {
 
 class DoctorCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("doctor", "Show what was found on this machine, and why not");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("doctor", "Show what was found on this machine, and why not");
   }
   Outcome Run(Session& session) override;
 };

@@ -1,7 +1,6 @@
 // The whet tool. Every verb is a file of its own; docs/cli.md is the manual.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "src/cli/command.h"
 #include "src/cli/report.h"
+#include "src/cli/verb.h"
 
 namespace whet {
 namespace {
@@ -29,41 +29,40 @@ struct GlobalFlags {
   int threads = 0;
 };
 
-void DeclareGlobalFlags(CLI::App& app, GlobalFlags* flags) {
+void DeclareGlobalFlags(Verb app, GlobalFlags* flags) {
   const std::string group = "Everywhere";
-  app.add_flag("--json", flags->json, "One JSON object on standard output, and nothing else")
-      ->group(group);
-  app.add_flag("--quiet", flags->quiet, "No progress")->group(group);
-  app.add_option("--cache", flags->cache, "Directory of the cache (WHET_CACHE)")
-      ->group(group)
-      ->type_name("DIR");
-  app.add_option("--cache-policy", flags->cache_policy,
-                 "off, read-only, read-write, offline or verify (WHET_CACHE_POLICY)")
-      ->group(group)
-      ->type_name("POLICY");
-  app.add_option("--packs", flags->packs,
-                 "Packs to look into, or directories of them, with colons (WHET_PACKS)")
-      ->group(group)
-      ->type_name("LIST");
-  app.add_option(
-         "--trusted-keys", flags->trusted_keys,
-         "Public keys, or files of them, with commas: packs must be signed with one of them "
-         "(WHET_TRUSTED_KEYS)")
-      ->group(group)
-      ->type_name("LIST");
-  app.add_option("--tuning", flags->tuning,
-                 "blocking, online, never, offline or deterministic (WHET_TUNING)")
-      ->group(group)
-      ->type_name("MODE");
-  app.add_option("--budget", flags->budget_seconds,
-                 "Seconds of tuning per problem (WHET_TUNING_BUDGET)")
-      ->check(CLI::PositiveNumber)
-      ->group(group)
-      ->type_name("SECONDS");
-  app.add_option("--threads", flags->threads, "Threads of the CPU device (WHET_CPU_THREADS)")
-      ->check(CLI::Range(1, 4096))
-      ->group(group)
-      ->type_name("N");
+  app.Flag("--json", &flags->json, "One JSON object on standard output, and nothing else")
+      .Group(group);
+  app.Flag("--quiet", &flags->quiet, "No progress").Group(group);
+  app.Option("--cache", &flags->cache, "Directory of the cache (WHET_CACHE)")
+      .Group(group)
+      .Type("DIR");
+  app.Option("--cache-policy", &flags->cache_policy,
+             "off, read-only, read-write, offline or verify (WHET_CACHE_POLICY)")
+      .Group(group)
+      .Type("POLICY");
+  app.Option("--packs", &flags->packs,
+             "Packs to look into, or directories of them, with colons (WHET_PACKS)")
+      .Group(group)
+      .Type("LIST");
+  app.Option("--trusted-keys", &flags->trusted_keys,
+             "Public keys, or files of them, with commas: packs must be signed with one of them "
+             "(WHET_TRUSTED_KEYS)")
+      .Group(group)
+      .Type("LIST");
+  app.Option("--tuning", &flags->tuning,
+             "blocking, online, never, offline or deterministic (WHET_TUNING)")
+      .Group(group)
+      .Type("MODE");
+  app.Option("--budget", &flags->budget_seconds,
+             "Seconds of tuning per problem (WHET_TUNING_BUDGET)")
+      .Positive()
+      .Group(group)
+      .Type("SECONDS");
+  app.Option("--threads", &flags->threads, "Threads of the CPU device (WHET_CPU_THREADS)")
+      .Range(1, 4096)
+      .Group(group)
+      .Type("N");
 }
 
 // The environment's settings, overridden by the command line's.
@@ -119,27 +118,21 @@ ExitCode RunVerb(std::vector<std::unique_ptr<Command>>& commands, Console& conso
   return outcome.code;
 }
 
-// The line that stands for a command line that cannot be parsed.
-std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
-  std::string verb;
-  for (const CLI::App* sub : app.get_subcommands()) verb = absl::StrCat(" ", sub->get_name());
-  return absl::StrCat(error.what(), "; see whet", verb, " --help");
-}
-
 int Main(int argc, char** argv) {
-  CLI::App app(
+  CommandLine line(
+      "whet",
       "Whet sharpens kernels on the data they will run on: it specialises, compiles and tunes, "
       "and\n"
       "keeps what it found for the next process.",
-      "whet");
-  app.set_version_flag("--version", "whet 0.1.0");
-  app.require_subcommand(1);
-  app.footer(
+      "whet 0.1.0");
+  Verb root = line.root();
+  root.RequireVerb();
+  root.Footer(
       "Exit status: 0 done, 1 failed, 2 wrong command line, 3 wrong input, 4 a device or compiler "
       "is\n"
       "missing, 5 a compiler failed, 6 the result is wrong. `whet VERB --help` shows examples.");
   GlobalFlags flags;
-  DeclareGlobalFlags(app, &flags);
+  DeclareGlobalFlags(root, &flags);
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeRunCommand());
   commands.push_back(MakeTuneCommand());
@@ -149,17 +142,14 @@ int Main(int argc, char** argv) {
   commands.push_back(MakeCacheCommand());
   commands.push_back(MakeDoctorCommand());
   commands.push_back(MakeTemplatesCommand());
-  for (const std::unique_ptr<Command>& command : commands) command->Declare(app);
-  // So that `whet run --json` works as `whet --json run` does.
-  for (CLI::App* verb : app.get_subcommands({})) verb->fallthrough();
+  for (const std::unique_ptr<Command>& command : commands) command->Declare(root);
 
   const Environment environment = SystemEnvironment();
-  try {  // CLI11 reports by exceptions; none leaves this function
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  std::string error;
+  if (const std::optional<int> exit = line.Parse(argc, argv, &error)) {
+    if (*exit == 0) return 0;
     Console console(stdout, stderr, {.json = flags.json});
-    const Outcome outcome{ExitCode::kUsage, absl::InvalidArgumentError(UsageError(app, error))};
+    const Outcome outcome{ExitCode::kUsage, absl::InvalidArgumentError(error)};
     console.Json(DumpJson({{"error", ErrorJson(outcome)}}));
     console.Error(outcome.status.message());
     return static_cast<int>(outcome.code);

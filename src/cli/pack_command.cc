@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -54,7 +53,7 @@ struct TargetSummary {
 
 class PackCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override;
+  void Declare(Verb app) override;
   Outcome Run(Session& session) override;
 
  private:
@@ -76,12 +75,12 @@ class PackCommand final : public Command {
   bool keep_going_ = false;
 };
 
-void PackCommand::Declare(CLI::App& app) {
-  verb_ = app.add_subcommand(
+void PackCommand::Declare(Verb app) {
+  verb_ = app.AddVerb(
       "pack",
       "Compile problems for targets into one file to ship, without a GPU; handle such files");
-  verb_->require_subcommand(0, 1);
-  verb_->footer(
+  verb_.AllowOneVerb();
+  verb_.Footer(
       "Examples:\n"
       "  whet pack --problems list.jsonl --target gfx950,gfx942,gfx90a -o amd.whetpack\n"
       "  whet pack keygen release.key\n"
@@ -93,35 +92,32 @@ void PackCommand::Declare(CLI::App& app) {
       "cache, so a build that was interrupted goes on where it was. A list holds one problem per\n"
       "line, as for `whet tune`. When something cannot be compiled no pack is written, unless\n"
       "--keep-going is given; the exit status says so in either case.");
-  verb_->add_option("--problems", lists_, "List of problems; may be given several times")
-      ->type_name("FILE.jsonl")
-      ->allow_extra_args(false);
+  verb_.Option("--problems", &lists_, "List of problems; may be given several times")
+      .Type("FILE.jsonl")
+      .OneValueEach();
   verb_
-      ->add_option("-p,--problem", problems_,
-                   "One whole problem, operation:field=value,...; may be given several times")
-      ->type_name("PROBLEM")
-      ->allow_extra_args(false);
+      .Option("-p,--problem", &problems_,
+              "One whole problem, operation:field=value,...; may be given several times")
+      .Type("PROBLEM")
+      .OneValueEach();
   verb_
-      ->add_option("-t,--target", targets_,
-                   "Targets: gfx942, gfx950:sramecc+:xnack-, sm_90a, x86-64:avx2,fma or host; "
-                   "several with commas")
-      ->type_name("TARGETS")
-      ->allow_extra_args(false);
-  verb_->add_option("-o,--output", output_, "The pack to write; replaced only by a whole one")
-      ->type_name("PACK");
+      .Option("-t,--target", &targets_,
+              "Targets: gfx942, gfx950:sramecc+:xnack-, sm_90a, x86-64:avx2,fma or host; "
+              "several with commas")
+      .Type("TARGETS")
+      .OneValueEach();
+  verb_.Option("-o,--output", &output_, "The pack to write; replaced only by a whole one")
+      .Type("PACK");
   verb_
-      ->add_option("--variants", variants_,
-                   "Of each problem: default, all, or the first N in the template's order "
-                   "(its preferred kernels first, then the estimated cost)")
-      ->type_name("default|all|N")
-      ->capture_default_str();
-  verb_->add_option("--sign", secret_key_, "Sign it with the secret key in this file")
-      ->type_name("FILE");
-  verb_->add_option("--level", level_, "zstd level, 1 (fast) to 19 (small)")
-      ->check(CLI::Range(1, 19))
-      ->capture_default_str();
-  verb_->add_flag("--keep-going", keep_going_, "Write the pack even when something is missing");
-  tools_.Declare(*verb_);
+      .Option("--variants", &variants_,
+              "Of each problem: default, all, or the first N in the template's order "
+              "(its preferred kernels first, then the estimated cost)")
+      .Type("default|all|N")
+      .ShowDefault();
+  verb_.Option("--sign", &secret_key_, "Sign it with the secret key in this file").Type("FILE");
+  verb_.Option("--level", &level_, "zstd level, 1 (fast) to 19 (small)").Range(1, 19).ShowDefault();
+  verb_.Flag("--keep-going", &keep_going_, "Write the pack even when something is missing");
+  tools_.Declare(verb_);
 }
 
 absl::StatusOr<std::vector<std::pair<const KernelTemplate*, Problem>>> PackCommand::Problems(

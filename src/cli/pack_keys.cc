@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -65,18 +64,17 @@ std::string ListText(const ordered_json& manifest, const char* name) {
 
 }  // namespace
 
-void PackTools::Declare(CLI::App& pack) {
+void PackTools::Declare(Verb pack) {
   const auto add = [&](const char* name, const char* what, const char* argument,
                        const char* argument_what) {
-    CLI::App* verb = pack.add_subcommand(name, what);
-    verb->fallthrough();
-    verb->add_option(argument, path_, argument_what)->required();
+    Verb verb = pack.AddVerb(name, what);
+    verb.Option(argument, &path_, argument_what).Required();
     return verb;
   };
   keygen_ = add("keygen", "Make an Ed25519 key pair: FILE (keep it secret) and FILE.pub", "file",
                 "Where to; existing files are not touched");
   sign_ = add("sign", "Check every byte of a pack, then sign it", "pack", "Path of the pack");
-  sign_->add_option("--key", key_, "File of the secret key")->required()->type_name("FILE");
+  sign_.Option("--key", &key_, "File of the secret key").Required().Type("FILE");
   verify_ =
       add("verify", "Check every byte and entry of a pack, and that it is trusted (--trusted-keys)",
           "pack", "Path of the pack");
@@ -85,13 +83,13 @@ void PackTools::Declare(CLI::App& pack) {
 }
 
 bool PackTools::chosen() const {
-  return keygen_->parsed() || sign_->parsed() || verify_->parsed() || show_->parsed();
+  return keygen_.chosen() || sign_.chosen() || verify_.chosen() || show_.chosen();
 }
 
 Outcome PackTools::Run(Session& session) {
-  if (keygen_->parsed()) return MakeKeys(session);
-  if (sign_->parsed()) return Sign(session);
-  if (verify_->parsed()) return Verify(session);
+  if (keygen_.chosen()) return MakeKeys(session);
+  if (sign_.chosen()) return Sign(session);
+  if (verify_.chosen()) return Verify(session);
   return Show(session);
 }
 

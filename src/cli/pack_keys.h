@@ -15,7 +15,7 @@ namespace whet {
 class PackTools {
  public:
   // Adds the verbs below `pack`, which lives longer than this.
-  void Declare(CLI::App& pack);
+  void Declare(Verb pack);
   // Whether the command line named one of them.
   bool chosen() const;
   Outcome Run(Session& session);
@@ -26,10 +26,10 @@ class PackTools {
   Outcome Verify(Session& session) const;
   Outcome Show(Session& session) const;
 
-  CLI::App* keygen_ = nullptr;
-  CLI::App* sign_ = nullptr;
-  CLI::App* verify_ = nullptr;
-  CLI::App* show_ = nullptr;
+  Verb keygen_;
+  Verb sign_;
+  Verb verify_;
+  Verb show_;
   std::string path_;  // of the pack, or of the key to make
   std::string key_;
 };

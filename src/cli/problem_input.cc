@@ -1,6 +1,5 @@
 #include "src/cli/problem_input.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -195,50 +194,45 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseScalars(
 
 }  // namespace
 
-void DeclareProblemFlags(CLI::App& verb, ProblemFlags* flags) {
-  verb.add_option("operation", flags->operation,
-                  "What to compute: attention_forward, rms_norm or one of your own templates; or a "
-                  "whole problem, operation:field=value,...");
-  verb.add_option("-p,--problem", flags->problems,
-                  "Fields as name=value,...; strides and other fields that follow may be left out")
-      ->type_name("FIELDS")
-      ->allow_extra_args(false);  // what follows the one value may be the operation
+void DeclareProblemFlags(Verb verb, ProblemFlags* flags) {
+  verb.Option("operation", &flags->operation,
+              "What to compute: attention_forward, rms_norm or one of your own templates; or a "
+              "whole problem, operation:field=value,...");
+  verb.Option("-p,--problem", &flags->problems,
+              "Fields as name=value,...; strides and other fields that follow may be left out")
+      .Type("FIELDS")
+      .OneValueEach();  // what follows the one value may be the operation
 }
 
-void DeclareTensorFlags(CLI::App& verb, ProblemFlags* flags) {
+void DeclareTensorFlags(Verb verb, ProblemFlags* flags) {
   const std::string files = "Tensors from files (.npy, .safetensors)";
-  verb.add_option("--q", flags->q, "File of q")->group(files)->type_name("FILE");
-  verb.add_option("--k", flags->k, "File of k")->group(files)->type_name("FILE");
-  verb.add_option("--v", flags->v, "File of v")->group(files)->type_name("FILE");
-  verb.add_option("--input", flags->inputs, "Any input: NAME=FILE or NAME=FILE.safetensors:TENSOR")
-      ->group(files)
-      ->type_name("NAME=FILE")
-      ->allow_extra_args(false);
-  verb.add_option("--safetensors", flags->safetensors,
-                  "One file whose tensors are named as the inputs")
-      ->group(files)
-      ->type_name("FILE");
-  verb.add_option("--layout", flags->layout,
-                  "Order of a file's dimensions: bhsd (batch, heads, sequence, dimension) or bshd")
-      ->check(CLI::IsMember({"bhsd", "bshd"}))
-      ->group(files)
-      ->capture_default_str();
-  verb.add_flag("--convert", flags->convert, "Round files to the dtype that --problem names")
-      ->group(files);
-  verb.add_flag("--npy-bf16", flags->npy_bf16, "Take 16-bit unsigned .npy files for bf16")
-      ->group(files);
+  verb.Option("--q", &flags->q, "File of q").Group(files).Type("FILE");
+  verb.Option("--k", &flags->k, "File of k").Group(files).Type("FILE");
+  verb.Option("--v", &flags->v, "File of v").Group(files).Type("FILE");
+  verb.Option("--input", &flags->inputs, "Any input: NAME=FILE or NAME=FILE.safetensors:TENSOR")
+      .Group(files)
+      .Type("NAME=FILE")
+      .OneValueEach();
+  verb.Option("--safetensors", &flags->safetensors,
+              "One file whose tensors are named as the inputs")
+      .Group(files)
+      .Type("FILE");
+  verb.Option("--layout", &flags->layout,
+              "Order of a file's dimensions: bhsd (batch, heads, sequence, dimension) or bshd")
+      .OneOf({"bhsd", "bshd"})
+      .Group(files)
+      .ShowDefault();
+  verb.Flag("--convert", &flags->convert, "Round files to the dtype that --problem names")
+      .Group(files);
+  verb.Flag("--npy-bf16", &flags->npy_bf16, "Take 16-bit unsigned .npy files for bf16")
+      .Group(files);
   const std::string made = "Tensors made up";
-  verb.add_option("--data", flags->data.kind, DataKindsHelp())
-      ->group(made)
-      ->type_name("KIND")
-      ->capture_default_str();
-  verb.add_option("--seed", flags->data.seed, "Seed of the test data")
-      ->group(made)
-      ->capture_default_str();
-  verb.add_option("--scalar", flags->scalars, "Value of a scalar argument, as in scale=0.1")
-      ->group(made)
-      ->type_name("NAME=VALUE")
-      ->allow_extra_args(false);
+  verb.Option("--data", &flags->data.kind, DataKindsHelp()).Group(made).Type("KIND").ShowDefault();
+  verb.Option("--seed", &flags->data.seed, "Seed of the test data").Group(made).ShowDefault();
+  verb.Option("--scalar", &flags->scalars, "Value of a scalar argument, as in scale=0.1")
+      .Group(made)
+      .Type("NAME=VALUE")
+      .OneValueEach();
 }
 
 std::string OperationName(const ProblemFlags& flags) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "src/cli/verb.h"
 #include "src/model/kernel_template.h"
 #include "src/ops/operation.h"
 
@@ -37,9 +38,9 @@ struct ProblemFlags {
 };
 
 // The operation and its problem: enough to compile.
-void DeclareProblemFlags(CLI::App& verb, ProblemFlags* flags);
+void DeclareProblemFlags(Verb verb, ProblemFlags* flags);
 // What a call needs besides: tensors, scalars, data.
-void DeclareTensorFlags(CLI::App& verb, ProblemFlags* flags);
+void DeclareTensorFlags(Verb verb, ProblemFlags* flags);
 
 struct CallInput {
   Problem problem;

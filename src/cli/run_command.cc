@@ -1,5 +1,4 @@
 // whet run: one problem, from its first call to its result beside float64.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,7 +29,7 @@ struct OutputFile {
 
 class RunCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override;
+  void Declare(Verb app) override;
   Outcome Run(Session& session) override;
 
  private:
@@ -46,31 +45,31 @@ class RunCommand final : public Command {
   double seconds_ = 0.3;
 };
 
-void RunCommand::Declare(CLI::App& app) {
-  verb_ = app.add_subcommand(
-      "run", "Run a problem: the first call compiles and tunes, the result is checked");
-  verb_->footer(
+void RunCommand::Declare(Verb app) {
+  verb_ =
+      app.AddVerb("run", "Run a problem: the first call compiles and tunes, the result is checked");
+  verb_.Footer(
       "Examples:\n"
       "  whet run attention_forward\n"
       "  whet run attention_forward -p "
       "dtype=bf16,batch=1,heads_q=32,heads_kv=8,seq_q=2048,dqk=128,causal=1\n"
       "  whet run attention_forward --safetensors layer0.safetensors --out o.npy\n"
       "  whet run rms_norm -p dtype=f32,rows=512,columns=1000 --json");
-  DeclareProblemFlags(*verb_, &flags_);
-  verb_->get_option("operation")->required();
-  DeclareDeviceFlags(*verb_, &device_);
+  DeclareProblemFlags(verb_, &flags_);
+  verb_.Find("operation").Required();
+  DeclareDeviceFlags(verb_, &device_);
   verb_
-      ->add_option("--variant", variant_,
-                   "Run this variant, whatever the caches hold; nothing is stored as a winner")
-      ->type_name("ID");
-  verb_->add_option("--out", out_, "Write the (first) output to FILE.npy, or NAME=FILE.npy")
-      ->type_name("[NAME=]FILE")
-      ->allow_extra_args(false);
-  verb_->add_flag("--no-check", no_check_, "Do not compare with float64");
-  verb_->add_option("--seconds", seconds_, "Time launches for about this long; 0: not at all")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-  DeclareTensorFlags(*verb_, &flags_);
+      .Option("--variant", &variant_,
+              "Run this variant, whatever the caches hold; nothing is stored as a winner")
+      .Type("ID");
+  verb_.Option("--out", &out_, "Write the (first) output to FILE.npy, or NAME=FILE.npy")
+      .Type("[NAME=]FILE")
+      .OneValueEach();
+  verb_.Flag("--no-check", &no_check_, "Do not compare with float64");
+  verb_.Option("--seconds", &seconds_, "Time launches for about this long; 0: not at all")
+      .Range(0.0, 3600.0)
+      .ShowDefault();
+  DeclareTensorFlags(verb_, &flags_);
 }
 
 absl::StatusOr<std::vector<OutputFile>> RunCommand::OutputFiles(

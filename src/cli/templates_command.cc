@@ -1,5 +1,4 @@
 // whet templates: which operations there are, and the fields of their problems.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,9 +17,9 @@ using nlohmann::ordered_json;
 
 class TemplatesCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override {
-    verb_ = app.add_subcommand("templates", "List the operations, or the fields of one");
-    verb_->add_option("operation", operation_, "Show the fields of its problems");
+  void Declare(Verb app) override {
+    verb_ = app.AddVerb("templates", "List the operations, or the fields of one");
+    verb_.Option("operation", &operation_, "Show the fields of its problems");
   }
   Outcome Run(Session& session) override;
 

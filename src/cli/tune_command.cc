@@ -1,5 +1,4 @@
 // whet tune: settles the winners of a list of problems on this machine.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -65,7 +64,7 @@ void PrintSummary(Console& console, const std::vector<SummaryRow>& rows) {
 
 class TuneCommand final : public Command {
  public:
-  void Declare(CLI::App& app) override;
+  void Declare(Verb app) override;
   Outcome Run(Session& session) override;
 
  private:
@@ -86,9 +85,9 @@ class TuneCommand final : public Command {
   bool all_ = false;
 };
 
-void TuneCommand::Declare(CLI::App& app) {
-  verb_ = app.add_subcommand("tune", "Find and keep the fastest variants of one or many problems");
-  verb_->footer(
+void TuneCommand::Declare(Verb app) {
+  verb_ = app.AddVerb("tune", "Find and keep the fastest variants of one or many problems");
+  verb_.Footer(
       "A list holds one JSON object per line:\n"
       "  {\"operation\": \"rms_norm\", \"dtype\": \"bf16\", \"rows\": 512, \"columns\": 4096}\n"
       "  {\"problem\": \"attention_forward:dtype=bf16,batch=1,heads_q=8,seq_q=1024,dqk=128\"}\n"
@@ -100,16 +99,15 @@ void TuneCommand::Declare(CLI::App& app) {
       "is the first failure's.\n"
       "Several nodes or devices share a list by --shard; their caches are brought together by "
       "whet cache merge.");
-  DeclareProblemFlags(*verb_, &flags_);
-  DeclareDeviceFlags(*verb_, &device_);
-  verb_->add_option("--problems", list_, "Tune every problem of this list")
-      ->type_name("FILE.jsonl");
-  verb_->add_option("--shard", shard_, "Of the problems, only every N-th from the I-th on: 1/4")
-      ->type_name("I/N");
-  verb_->add_option("--report", report_, "Write a page with plots that needs nothing but itself")
-      ->type_name("FILE.html");
-  verb_->add_flag("--all", all_, "Show every variant, not only the fastest");
-  DeclareTensorFlags(*verb_, &flags_);
+  DeclareProblemFlags(verb_, &flags_);
+  DeclareDeviceFlags(verb_, &device_);
+  verb_.Option("--problems", &list_, "Tune every problem of this list").Type("FILE.jsonl");
+  verb_.Option("--shard", &shard_, "Of the problems, only every N-th from the I-th on: 1/4")
+      .Type("I/N");
+  verb_.Option("--report", &report_, "Write a page with plots that needs nothing but itself")
+      .Type("FILE.html");
+  verb_.Flag("--all", &all_, "Show every variant, not only the fastest");
+  DeclareTensorFlags(verb_, &flags_);
 }
 
 absl::StatusOr<std::vector<ListedProblem>> TuneCommand::Problems() const {
