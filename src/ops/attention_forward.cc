@@ -1,31 +1,16 @@
 #include "src/ops/attention_forward.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "src/ops/attention_shape.h"
 
 namespace whet {
 namespace {
 
 constexpr absl::string_view kDimensions = "[batch, heads, sequence, head dimension]";
-
-// Product of field values that MakeProblem has not judged yet; what overflows is out of range there.
-int64_t Product(int64_t a, int64_t b) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
-}
-
-void SetContiguousStrides(FieldValues* fields, const std::string& tensor, int64_t heads,
-                          int64_t sequence, int64_t dimension) {
-  SetDefaultField(fields, tensor + "_stride_b", Product(Product(heads, sequence), dimension));
-  SetDefaultField(fields, tensor + "_stride_h", Product(sequence, dimension));
-  SetDefaultField(fields, tensor + "_stride_s", dimension);
-}
 
 }  // namespace
 
@@ -35,20 +20,17 @@ FieldValues AttentionForward::ExampleFields() const {
 }
 
 FieldValues AttentionForward::CompleteFields(FieldValues fields) const {
+  CompleteAttentionShape(&fields);
   const int64_t seq_q = IntegerField(fields, "seq_q", 0);
-  const int64_t heads_q = IntegerField(fields, "heads_q", 0);
-  const int64_t dqk = IntegerField(fields, "dqk", 0);
-  SetDefaultField(&fields, "seq_kv", seq_q);
-  SetDefaultField(&fields, "heads_kv", heads_q);
-  SetDefaultField(&fields, "dv", dqk);
-  SetDefaultField(&fields, "causal", int64_t{0});
   const int64_t seq_kv = IntegerField(fields, "seq_kv", 0);
+  const int64_t heads_q = IntegerField(fields, "heads_q", 0);
   const int64_t heads_kv = IntegerField(fields, "heads_kv", 0);
+  const int64_t dqk = IntegerField(fields, "dqk", 0);
   const int64_t dv = IntegerField(fields, "dv", 0);
-  SetContiguousStrides(&fields, "q", heads_q, seq_q, dqk);
-  SetContiguousStrides(&fields, "k", heads_kv, seq_kv, dqk);
-  SetContiguousStrides(&fields, "v", heads_kv, seq_kv, dv);
-  SetContiguousStrides(&fields, "o", heads_q, seq_q, dv);
+  SetPackedStrides(&fields, "q", "s", heads_q, seq_q, dqk);
+  SetPackedStrides(&fields, "k", "s", heads_kv, seq_kv, dqk);
+  SetPackedStrides(&fields, "v", "s", heads_kv, seq_kv, dv);
+  SetPackedStrides(&fields, "o", "s", heads_q, seq_q, dv);
   return fields;
 }
 
@@ -95,15 +77,13 @@ absl::StatusOr<FieldValues> AttentionForward::FieldsFromTensors(const NamedTenso
 
 double AttentionForward::DefaultScalar(const Problem& problem, absl::string_view argument) const {
   if (argument != "scale") return 1;
-  return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, problem.Integer("dqk"))));
+  return DefaultAttentionScale(problem.Integer("dqk"));
 }
 
 OperationWork AttentionForward::Work(const Problem& problem) const {
   const auto extent = [&](absl::string_view name) {
     return static_cast<double>(problem.Integer(name));
   };
-  const double pairs = VisiblePairs(problem.Integer("seq_q"), problem.Integer("seq_kv"),
-                                    problem.Integer("causal") != 0);
   const double dims = extent("dqk") + extent("dv");
   const Value* dtype_text = problem.Find("dtype");
   double element = 2;
@@ -112,7 +92,7 @@ OperationWork AttentionForward::Work(const Problem& problem) const {
       element = static_cast<double>(DTypeBytes(*dtype));
     }
   }
-  return {.flops = 2 * dims * extent("batch") * extent("heads_q") * pairs,
+  return {.flops = AttentionFlops(problem),
           .bytes = element * extent("batch") * dims *
                    (extent("heads_q") * extent("seq_q") + extent("heads_kv") * extent("seq_kv"))};
 }

@@ -1,6 +1,5 @@
 #include "src/ops/attention_forward_fp8.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -9,22 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/ops/attention_reference.h"
+#include "src/ops/attention_shape.h"
 
 namespace whet {
 namespace {
-
-// Product of field values that MakeProblem has not judged yet; what overflows is out of range there.
-int64_t Product(int64_t a, int64_t b) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
-}
-
-void SetContiguousStrides(FieldValues* fields, const std::string& tensor, const char* row,
-                          int64_t heads, int64_t rows, int64_t pitch) {
-  SetDefaultField(fields, tensor + "_stride_b", Product(Product(heads, rows), pitch));
-  SetDefaultField(fields, tensor + "_stride_h", Product(rows, pitch));
-  SetDefaultField(fields, tensor + "_stride_" + row, pitch);
-}
 
 // The tensors that make a problem, and what their dimensions and strides are called.
 struct InputShape {
@@ -151,21 +138,18 @@ FieldValues AttentionForwardFp8::ExampleFieldsFor(const Target& target) const {
 }
 
 FieldValues AttentionForwardFp8::CompleteFields(FieldValues fields) const {
-  const int64_t seq_q = IntegerField(fields, "seq_q", 0);
-  const int64_t heads_q = IntegerField(fields, "heads_q", 0);
-  const int64_t dqk = IntegerField(fields, "dqk", 0);
   SetDefaultField(&fields, "dtype", "e4m3");
-  SetDefaultField(&fields, "seq_kv", seq_q);
-  SetDefaultField(&fields, "heads_kv", heads_q);
-  SetDefaultField(&fields, "dv", dqk);
-  SetDefaultField(&fields, "causal", int64_t{0});
+  CompleteAttentionShape(&fields);
+  const int64_t seq_q = IntegerField(fields, "seq_q", 0);
   const int64_t seq_kv = IntegerField(fields, "seq_kv", 0);
+  const int64_t heads_q = IntegerField(fields, "heads_q", 0);
   const int64_t heads_kv = IntegerField(fields, "heads_kv", 0);
+  const int64_t dqk = IntegerField(fields, "dqk", 0);
   const int64_t dv = IntegerField(fields, "dv", 0);
-  SetContiguousStrides(&fields, "q", "s", heads_q, seq_q, dqk);
-  SetContiguousStrides(&fields, "k", "s", heads_kv, seq_kv, dqk);
-  SetContiguousStrides(&fields, "v", "d", heads_kv, dv, TransposedRowBytes(seq_kv));
-  SetContiguousStrides(&fields, "o", "s", heads_q, seq_q, dv);
+  SetPackedStrides(&fields, "q", "s", heads_q, seq_q, dqk);
+  SetPackedStrides(&fields, "k", "s", heads_kv, seq_kv, dqk);
+  SetPackedStrides(&fields, "v", "d", heads_kv, dv, TransposedRowBytes(seq_kv));
+  SetPackedStrides(&fields, "o", "s", heads_q, seq_q, dv);
   return fields;
 }
 
@@ -199,7 +183,7 @@ absl::StatusOr<FieldValues> AttentionForwardFp8::FieldsFromTensors(const NamedTe
 double AttentionForwardFp8::DefaultScalar(const Problem& problem,
                                           absl::string_view argument) const {
   if (argument != "scale") return 1;
-  return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, problem.Integer("dqk"))));
+  return DefaultAttentionScale(problem.Integer("dqk"));
 }
 
 absl::Status AttentionForwardFp8::FillInput(const Problem& problem, const DataRequest& data,
@@ -243,10 +227,8 @@ OperationWork AttentionForwardFp8::Work(const Problem& problem) const {
   const auto extent = [&](absl::string_view name) {
     return static_cast<double>(problem.Integer(name));
   };
-  const double pairs = VisiblePairs(problem.Integer("seq_q"), problem.Integer("seq_kv"),
-                                    problem.Integer("causal") != 0);
   const double dims = extent("dqk") + extent("dv");
-  return {.flops = 2 * dims * extent("batch") * extent("heads_q") * pairs,
+  return {.flops = AttentionFlops(problem),
           .bytes = extent("batch") *
                    (extent("heads_q") * extent("seq_q") * (extent("dqk") + 2 * extent("dv")) +
                     extent("heads_kv") * extent("seq_kv") * dims)};

@@ -2,23 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/parallel.h"
 #include "src/ops/attention_forward_fp8.h"
+#include "src/ops/attention_shape.h"
 
 namespace whet {
 namespace {
 
 constexpr double kSmallestScale = 0x1p-120;
-
-int64_t Product(int64_t a, int64_t b) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
-}
 
 DType DTypeField(const Problem& problem, absl::string_view name) {
   return *ParseDType(ValueText(*problem.Find(name)));
@@ -159,12 +154,8 @@ FieldValues QuantizeFp8::CompleteFields(FieldValues fields) const {
   const bool transpose = IntegerField(fields, "transpose", 0) != 0;
   const int64_t rows = transpose ? dim : seq;
   const int64_t pitch = transpose ? TransposedRowBytes(seq) : dim;
-  SetDefaultField(&fields, "x_stride_b", Product(Product(heads, seq), dim));
-  SetDefaultField(&fields, "x_stride_h", Product(seq, dim));
-  SetDefaultField(&fields, "x_stride_s", dim);
-  SetDefaultField(&fields, "y_stride_b", Product(Product(heads, rows), pitch));
-  SetDefaultField(&fields, "y_stride_h", Product(rows, pitch));
-  SetDefaultField(&fields, "y_stride_r", pitch);
+  SetPackedStrides(&fields, "x", "s", heads, seq, dim);
+  SetPackedStrides(&fields, "y", "r", heads, rows, pitch);
   return fields;
 }
 
@@ -205,7 +196,7 @@ absl::StatusOr<FieldValues> QuantizeFp8::FieldsFromTensors(const NamedTensors& t
 
 double QuantizeFp8::DefaultScalar(const Problem& problem, absl::string_view argument) const {
   if (argument != "logit_scale") return 1;
-  return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, problem.Integer("dim"))));
+  return DefaultAttentionScale(problem.Integer("dim"));
 }
 
 absl::Status QuantizeFp8::FillInput(const Problem&, const DataRequest& data,

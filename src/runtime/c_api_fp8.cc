@@ -53,11 +53,7 @@ whet_status whet_fp8_attention_open(whet_runtime* runtime, const whet_attention_
     return NullArgument("whet_fp8_attention_open");
   }
   *attention = nullptr;
-  if (args->struct_size < sizeof(whet_attention_forward_args)) {
-    return Fail(WHET_INVALID_ARGUMENT,
-                "whet_attention_forward_args.struct_size is not set; begin with "
-                "WHET_ATTENTION_FORWARD_ARGS_INIT");
-  }
+  if (absl::Status s = whet::CheckSize(*args); !s.ok()) return Finish(s);
   if (options != nullptr && options->struct_size < sizeof(whet_fp8_options)) {
     return Fail(WHET_INVALID_ARGUMENT,
                 "whet_fp8_options.struct_size is not set; begin with WHET_FP8_OPTIONS_INIT");
