@@ -47,9 +47,10 @@ ToolRun Tool::Run(const std::vector<std::string>& arguments,
                          {"HOME", Path("home")},
                          {"WHET_CACHE", cache()},
                          {"WHET_CPU_THREADS", "2"}};
-  for (const auto& [name, value] : environment) {
-    std::erase_if(options.environment, [&](const auto& entry) { return entry.first == name; });
-    options.environment.emplace_back(name, value);
+  for (const std::pair<std::string, std::string>& entry : environment) {
+    std::erase_if(options.environment,
+                  [&](const auto& inherited) { return inherited.first == entry.first; });
+    options.environment.push_back(entry);
   }
   absl::StatusOr<SubprocessResult> result = RunSubprocess(options);
   if (!result.ok()) {
