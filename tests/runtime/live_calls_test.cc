@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 // One problem with its live calls; y = 2 x is checked after every call.
 class Live {
  public:
-  Live(FakeDevice& device, FakeVariants& op, LiveOptions options = {}) : device_(device), op_(op) {
+  Live(FakeDevice& device, FakeVariants& op, LiveOptions options = {}) {
     request_ = op.Request();
     first_ = *FakePlan(device, op, request_.variants.front());
     options = FakeLiveOptions(device, op, background_, std::move(options));
@@ -64,8 +64,6 @@ class Live {
   }
 
  private:
-  FakeDevice& device_;
-  FakeVariants& op_;
   TuningRequest request_;
   LaterBackground background_;
   std::unique_ptr<Plan> first_;
