@@ -1,11 +1,11 @@
 """Checks and times quantize_fp8's GPU kernel on a CUDA device, against what a copy reaches in the same run.
 
-    python3 quantize_gpu.py [--no-time] [--out results.json]        # needs torch and cupy
-    python3 quantize_gpu.py --build --cubins DIR                    # beforehand, on a machine with nvcc: compiling takes longest
+    python3 quantize_gpu.py [--kernel sm90] [--no-time] [--cubins DIR] [--out results.json]        # needs torch and cupy
+    python3 quantize_gpu.py --build --cubins DIR [--kernel sm90]    # beforehand, on a machine with nvcc: compiling takes longest
 
 A share of 100 % means: the bytes read and written once, at the rate at which torch copies 512 MiB. Bytes, scales, means and shifts are compared
 with torch in float64 for every element; a byte may differ by one step where its element lies in the middle of two."""
-import argparse, hashlib, json, os, re, subprocess, sys
+import argparse, hashlib, json, multiprocessing.pool, os, re, subprocess, sys
 
 try:
     import torch
@@ -48,52 +48,81 @@ def complete(**given):
     return n
 
 
-def source(n, threads, shared):
-    text = "#define WHET_PLATFORM_CUDA 1\n#define WHET_ENTRY quantize_fp8_gpu\n#define LAUNCH_BLOCK_X %d\n#define LAUNCH_SHARED_BYTES %d\n#define TUNE_THREADS %d\n" % (
-        threads, shared, threads)
-    text += "".join("#define WHET_%s %d\n" % (k.upper(), v) for k, v in CODES.items())
-    text += "".join("#define SHAPE_%s %s\n" % (k.upper(), CODES.get(v, v)) for k, v in n.items())
-    return text + "".join(expand("quantize_fp8/gpu.cu", set()))
+class Variant:
+    """One kernel with its parameters, as its .json has them."""
+
+    def __init__(self, n, kernel="gpu", units=132, **parameters):
+        self.n, self.kernel, self.parameters = n, kernel, parameters
+        heads, dim = n["batch"] * n["heads"], n["dim"]
+        if kernel == "gpu":
+            threads = self.threads = parameters["threads"]
+            self.shared = 1536 + max(threads * 32, dim * (threads // 4 + 4) if n["transpose"] else 0)
+            blocks = units * ((768 if dim <= 128 else 512) // threads)
+            self.grid = blocks if n["statistics"] else min(max(1, heads * -(-n["seq"] // (threads // 4))), blocks)
+        else:
+            slots, self.threads = parameters["slots"], 320
+            self.shared = 1024 + (slots + 5) * dim * 4 + slots * (128 * (2 * dim + 16) + 256)
+            self.grid = min(units * parameters["blocks"], heads * -(-n["seq"] // 128))
+
+    def __str__(self):
+        return self.kernel + ":" + ",".join("%s=%d" % p for p in sorted(self.parameters.items()))
+
+    def source(self):
+        n = self.n
+        text = "#define WHET_PLATFORM_CUDA 1\n#define WHET_ARCH_sm_90a 1\n#define WHET_ENTRY quantize_fp8_%s\n" % self.kernel
+        text += "#define LAUNCH_BLOCK_X %d\n#define LAUNCH_SHARED_BYTES %d\n#define WHET_BOUNDED_WAITS 1\n" % (self.threads, self.shared)
+        text += "".join("#define TUNE_%s %d\n" % (k.upper(), v) for k, v in self.parameters.items())
+        text += "".join("#define WHET_%s %d\n" % (k.upper(), v) for k, v in CODES.items())
+        text += "".join("#define SHAPE_%s %s\n" % (k.upper(), CODES.get(v, v)) for k, v in n.items())
+        return text + "".join(expand("quantize_fp8/%s.cu" % self.kernel, set()))
+
+    def cubin(self, folder):
+        return os.path.join(folder, hashlib.sha256(self.source().encode()).hexdigest()[:20] + ".cubin")
+
+    def build(self, folder):
+        path = self.cubin(folder)
+        if not os.path.exists(path):
+            with open(path + ".cu", "w") as f:
+                f.write(self.source())
+            subprocess.run(["nvcc", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "--diag-suppress=128,177", "-cubin", "-o", path,
+                            path + ".cu"], check=True)
+            os.remove(path + ".cu")
 
 
-def cubin_of(folder, text):
-    return os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:20] + ".cubin")
-
-
-def build(folder, n, threads, shared):
-    text = source(n, threads, shared)
-    path = cubin_of(folder, text)
-    if not os.path.exists(path):
-        with open(path + ".cu", "w") as f:
-            f.write(text)
-        subprocess.run(["nvcc", "-std=c++17", "-arch=sm_90a", "-cubin", "-o", path, path + ".cu"], check=True)
-        os.remove(path + ".cu")
-
-
-def shared_bytes(n, threads):
-    return 1536 + max(threads * 32, n["dim"] * (threads // 4 + 4) if n["transpose"] else 0)
+def variants(n, every):
+    """What may compute a problem: the portable kernel and, where it fits, Hopper's; their defaults, or all that are worth a try."""
+    gpu = [t for t in ((256, 512) if every else (512 if n["scale_rows"] == 128 else 256,)) if n["scale_rows"] <= t // 4]
+    found = [Variant(n, threads=t) for t in gpu]
+    if n["dtype"] == "bf16" and n["alignment"] == 16 and n["dim"] in (64, 128, 192) and not (
+            n["per_tensor"] or n["lse_shift"] or n["transpose"] and (n["rotate"] or n["center"] or n["scale_rows"])):
+        default = {64: (3, 3), 128: (3, 2), 192: (4, 1)}[n["dim"]]
+        choices = [(*default, 28)]
+        if every and n["statistics"]:
+            choices += [(*default, 20), (*default, 40)]
+        if every and n["transpose"] and n["dim"] == 128:
+            choices += [(2, 3, 28)]
+        if every and n["dim"] == 128:
+            choices += [(4, 1, 28)]
+        found += [Variant(n, "sm90", slots=s, blocks=b, lag_mib=lag) for s, b, lag in choices]
+    return found
 
 
 class Kernel:
-    def __init__(self, n, threads, folder):
+    def __init__(self, variant, folder):
         import cupy
-        self.n, self.threads = n, threads
-        self.shared = shared_bytes(n, threads)
-        blocks = torch.cuda.get_device_properties(0).multi_processor_count * ((768 if n["dim"] <= 128 else 512) // threads)
-        tiles = max(1, n["batch"] * n["heads"] * -(-n["seq"] // (threads // 4)))
-        self.grid = blocks if n["statistics"] else min(tiles, blocks)
-        text = source(n, threads, self.shared)
-        if folder and os.path.exists(cubin_of(folder, text)):
-            self.module = cupy.RawModule(path=cubin_of(folder, text))
+        self.variant = variant
+        if folder and os.path.exists(variant.cubin(folder)):
+            self.module = cupy.RawModule(path=variant.cubin(folder))
         else:
-            self.module = cupy.RawModule(code=text, backend="nvrtc", options=("-std=c++17", "-arch=sm_90a"))
-        self.function = self.module.get_function("quantize_fp8_gpu")
-        self.function.max_dynamic_shared_size_bytes = self.shared
+            self.module = cupy.RawModule(code=variant.source(), backend="nvrtc", options=("-std=c++17", "-arch=sm_90a"))
+        self.function = self.module.get_function("quantize_fp8_" + variant.kernel)
+        self.function.max_dynamic_shared_size_bytes = variant.shared
 
     def launch(self, t):
         import numpy as np
         pointers = [np.uint64(t[name].data_ptr() if t[name] is not None else 0) for name in ("x", "mean_in", "y", "scale", "mean", "lse_shift", "workspace")]
-        self.function((self.grid,), (self.threads,), (*pointers, np.float32(t["multiplier"]), np.float32(t["logit_scale"])), shared_mem=self.shared)
+        self.function((self.variant.grid,), (self.variant.threads,), (*pointers, np.float32(t["multiplier"]), np.float32(t["logit_scale"])),
+                      shared_mem=self.variant.shared)
 
 
 def rotation(dim, device):
@@ -118,9 +147,11 @@ def tensors(n, kind):
     if kind == "nan":
         x[:, :, n["seq"] // 3, n["dim"] // 2] = float("nan")
         x[:, :, n["seq"] // 2, n["dim"] - 1] = float("inf")
+    if n["x_stride_s"] != n["dim"]:  # [batch, seq, heads, dim]
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
     f32 = lambda *shape: torch.full(shape, float("nan"), device="cuda")
     blocks = n["scale_blocks"]
-    return dict(x=x.to(dtype), mean_in=torch.randn(n["batch"], n["mean_heads"], n["dim"], device="cuda") if n["center"] == 2 or n["lse_shift"] else None,
+    return dict(x=x.to(dtype, memory_format=torch.preserve_format), mean_in=torch.randn(n["batch"], n["mean_heads"], n["dim"], device="cuda") if n["center"] == 2 or n["lse_shift"] else None,
                 y=torch.full((n["batch"] * n["y_stride_b"],), 0xAA, dtype=torch.uint8, device="cuda"), scale=f32(n["batch"], n["heads"], blocks),
                 mean=f32(n["batch"], n["heads"], n["dim"]) if n["center"] == 1 else None,
                 lse_shift=f32(n["batch"], n["heads"], n["seq"]) if n["lse_shift"] else None,
@@ -186,6 +217,9 @@ CHECKS = [
     dict(heads=3, seq=100, dim=37, transpose=1, alignment=1), dict(heads=3, seq=100, dim=130, alignment=1, center=2), dict(heads=8, seq=500, heads_mean=2, lse_shift=1, rotate=1, scale_rows=64),
     dict(heads=8, seq=500, heads_mean=2, lse_shift=1), dict(heads=4, seq=333, batch=3, per_tensor=1, center=1), dict(heads=4, seq=333, batch=3, per_tensor=1, rotate=1, center=1),
     dict(heads=4, seq=333, dtype="f32", center=1, rotate=1, scale_rows=64), dict(heads=300, seq=70, center=1, rotate=1), dict(heads=2, seq=20000, center=1, rotate=1, power_of_two=1),
+    dict(heads=3, seq=384, dim=64, transpose=1), dict(heads=2, seq=1000, dim=192, transpose=1), dict(heads=3, seq=500, center=2, rotate=1), dict(heads=3, seq=500, center=2, scale_rows=64),
+    dict(heads=2, seq=900, dim=192, center=1, rotate=1), dict(heads=2, seq=900, dim=64, center=1), dict(heads=64, seq=2048, center=1, rotate=1, scale_rows=128), dict(heads=8, seq=4096, rotate=1),
+    dict(heads=4, seq=520, x_stride_h=128, x_stride_s=512, center=1, rotate=1), dict(heads=4, seq=520, dim=64, rotate=1, scale_rows=64),
 ]
 SHAPES = [dict(heads=32, seq=16384), dict(heads=16, seq=16384, dim=192), dict(heads=128, seq=4096), dict(heads=32, seq=2048)]
 TIMED = [
@@ -196,7 +230,7 @@ TIMED = [
 ]
 
 
-def milliseconds(call, span=0.25):
+def milliseconds(call, span=0.06):
     for _ in range(5):
         call()
     torch.cuda.synchronize()
@@ -219,38 +253,38 @@ def main():
     parser.add_argument("--no-time", action="store_true")
     parser.add_argument("--checks", type=int, default=1, help="every n-th correctness case")
     parser.add_argument("--shapes", type=int, default=4, help="how many shapes are timed")
-    parser.add_argument("--threads", type=int, nargs="*", default=[256, 512])
+    parser.add_argument("--kernel", help="only this one: gpu or sm90")
     parser.add_argument("--out")
     parser.add_argument("--cubins", help="folder of --build")
     parser.add_argument("--build", action="store_true", help="compile into --cubins with nvcc for sm_90a, where there is no GPU")
+    parser.add_argument("--jobs", type=int, default=1, help="compilations at a time")
     options = parser.parse_args()
+    wanted = lambda n, every: [v for v in variants(n, every) if options.kernel in (None, v.kernel)]
+    checks = [complete(**case) for case in CHECKS[::options.checks]]
+    timed = [(shape, name, complete(**shape, **fields)) for shape in SHAPES[:options.shapes] for name, fields in TIMED]
     if options.build:
         os.makedirs(options.cubins, exist_ok=True)
-        problems = [complete(**case) for case in CHECKS[::options.checks]]
-        problems += [complete(**shape, **fields) for shape in SHAPES[:options.shapes] for _, fields in TIMED]
-        for n in problems:
-            for threads in options.threads:
-                if n["scale_rows"] <= threads // 4:
-                    build(options.cubins, n, threads, shared_bytes(n, threads))
+        every = [v for n in checks for v in wanted(n, False)] + [v for _, _, n in timed for v in wanted(n, True)]
+        with multiprocessing.pool.ThreadPool(options.jobs) as pool:
+            pool.map(lambda v: v.build(options.cubins), every)
         return 0
     torch.manual_seed(1)
     failed = 0
-    for case in CHECKS[::options.checks]:
-        n = complete(**case)
-        for threads in options.threads:
-            if n["scale_rows"] > threads // 4:
-                continue
-            kernel = Kernel(n, threads, options.cubins)
+    tried = 0
+    for n in checks:
+        for v in wanted(n, False):
+            kernel = Kernel(v, options.cubins)
             for kind in ("normal", "biased", "outlier") if n["center"] == 1 else ("normal", "nan"):
                 t = tensors(n, kind)
                 for _ in range(3):  # the workspace serves again
                     kernel.launch(t)
                 torch.cuda.synchronize()
                 wrong = verify(n, t)
+                tried += 1
                 failed += bool(wrong)
                 if wrong:
-                    print("FAILED", case, threads, kind, wrong, flush=True)
-    print("%d cases failed" % failed, flush=True)
+                    print("FAILED", {k: n[k] for k in ("heads", "seq", "dim", "center", "rotate", "scale_rows", "transpose")}, v, kind, wrong, flush=True)
+    print("%d of %d cases failed" % (failed, tried), flush=True)
     results = []
     if not options.no_time:
         a = torch.randn(1 << 27, device="cuda")
@@ -258,20 +292,22 @@ def main():
         copy = 8 * a.numel() / milliseconds(lambda: b.copy_(a)) / 1e6
         del a, b
         print("copy: %.0f GB/s read and written" % copy)
-        for shape in SHAPES[:options.shapes]:
-            for name, fields in TIMED:
-                n = complete(**shape, **fields)
-                t = tensors(n, "normal")
-                best = {}
-                for threads in options.threads:
-                    if n["scale_rows"] <= threads // 4:
-                        kernel = Kernel(n, threads, options.cubins)
-                        best[threads] = milliseconds(lambda: kernel.launch(t))
-                threads = min(best, key=best.get)
-                rate = 3 * t["x"].numel() / best[threads] / 1e6
-                results.append(dict(shape=shape, case=name, threads=threads, milliseconds=best[threads], gb_per_s=rate, share_of_copy=rate / copy))
-                print("%-44s %-32s %3d threads %7.1f us %6.0f GB/s %5.1f %% of a copy   (others: %s)" % (
-                    shape, name, threads, best[threads] * 1e3, rate, 100 * rate / copy, {k: round(v * 1e3, 1) for k, v in best.items() if k != threads}), flush=True)
+        for shape, name, n in timed:
+            t = tensors(n, "normal")
+            best = {}
+            for v in wanted(n, True):
+                kernel = Kernel(v, options.cubins)
+                kernel.launch(t)
+                wrong = verify(n, t)  # what is timed is right
+                failed += bool(wrong)
+                if wrong:
+                    print("FAILED", shape, name, v, wrong, flush=True)
+                best[str(v)] = milliseconds(lambda: kernel.launch(t))
+            v = min(best, key=best.get)
+            rate = 3 * t["x"].numel() / best[v] / 1e6
+            results.append(dict(shape=shape, case=name, variant=v, milliseconds=best, gb_per_s=rate, share_of_copy=rate / copy))
+            print("%-36s %-30s %7.1f us %5.1f %% of a copy  %s   (others: %s)" % (
+                shape, name, best[v] * 1e3, 100 * rate / copy, v, {k: round(m * 1e3, 1) for k, m in best.items() if k != v}), flush=True)
     if options.out:
         json.dump(dict(device=torch.cuda.get_device_name(), failed=failed, results=results), open(options.out, "w"), indent=1)
     return failed != 0
