@@ -44,7 +44,7 @@ def complete(**given):
     n["scale_blocks"] = max(1, -(-s // n["scale_rows"])) if n["scale_rows"] else 1
     n["statistics"] = int(n["center"] == 1 or n["scale_rows"] == 0)
     n["statistics_chunks"] = chunks
-    n["workspace_words"] = 8 + n["batch"] * h * (4 + 3 * d * (chunks + 1)) if n["statistics"] else 8
+    n["workspace_words"] = 8 + n["batch"] * h * (4 + d * max(3 * (chunks + 1), 36)) if n["statistics"] else 8
     return n
 
 
@@ -61,7 +61,7 @@ class Variant:
             self.grid = blocks if n["statistics"] else min(max(1, heads * -(-n["seq"] // (threads // 4))), blocks)
         else:
             slots, self.threads = parameters["slots"], 320
-            self.shared = 1024 + (slots + 5) * dim * 4 + slots * (128 * (2 * dim + 16) + 256)
+            self.shared = 1024 + (slots + 7) * dim * 4 + slots * (128 * (2 * dim + 16) + 256)
             self.grid = min(units * parameters["blocks"], heads * -(-n["seq"] // 128))
 
     def __str__(self):
@@ -96,13 +96,13 @@ def variants(n, every):
     if n["dtype"] == "bf16" and n["alignment"] == 16 and n["dim"] in (64, 128, 192) and not (
             n["per_tensor"] or n["lse_shift"] or n["transpose"] and (n["rotate"] or n["center"] or n["scale_rows"])):
         default = {64: (3, 3), 128: (3, 2), 192: (4, 1)}[n["dim"]]
-        choices = [(*default, 28)]
+        choices = [(*default, 20)]
         if every and n["statistics"]:
-            choices += [(*default, 20), (*default, 40)]
+            choices += [(*default, 8), (*default, 14), (*default, 28)]
         if every and n["transpose"] and n["dim"] == 128:
-            choices += [(2, 3, 28)]
+            choices += [(2, 3, 14)]
         if every and n["dim"] == 128:
-            choices += [(4, 1, 28)]
+            choices += [(4, 1, 14)]
         found += [Variant(n, "sm90", slots=s, blocks=b, lag_mib=lag) for s, b, lag in choices]
     return found
 

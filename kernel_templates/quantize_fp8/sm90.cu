@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCH_BLOCK_X, TUNE_BLOCKS)
     return;
   }
   Steps steps(block);
-  int turn = 0;  // which of two places warps meet in
+  int turn = 0, turn_of_statistics = 0;  // which of two places warps meet in
   for (;;) {
     Command command = steps.next();
     if (command.kind == kStop) return;
@@ -52,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(LAUNCH_BLOCK_X, TUNE_BLOCKS)
         steps.release();
         command = steps.next();
       }
-      statistics.put(a, block, turn, command.head, command.tile / 2);
-      if (kBounds) turn = 1 - turn;
+      statistics.put(a, block, turn_of_statistics, command.head);
+      turn_of_statistics = 1 - turn_of_statistics;
     } else if (SHAPE_TRANSPOSE) {
       write_transposed(a, steps.tile(), command);
     } else {

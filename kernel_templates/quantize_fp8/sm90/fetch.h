@@ -71,10 +71,10 @@ class Fetcher {
 
   __device__ __forceinline__ void run() {
     const int blocks = static_cast<int>(block_count());
-    int index =
-        kStatistics ? __shfl_sync(0xffffffffu, claim(), 0) : static_cast<int>(block_index());
+    int index = kStatistics ? __shfl_sync(0xffffffffu, claim(), 0) : static_cast<int>(block_index());
+    int next = kStatistics ? claim() : index + blocks;
     while (index < kItems) {
-      const int next = kStatistics ? claim() : index + blocks;  // long before it is needed
+      const int later = kStatistics ? claim() : next + blocks;  // long before it is needed
       const Item item = item_at(index);
       if (item.statistics) {
         const int last = item.part * 2 + 1 < kTiles ? item.part * 2 + 1 : kTiles - 1;
@@ -86,6 +86,7 @@ class Fetcher {
         fetch(item.head, item.part, kBytes);
       }
       index = kStatistics ? __shfl_sync(0xffffffffu, next, 0) : next;
+      next = later;
     }
     const int slot = await_slot();
     if (lane_ == 0) block_.shared().command[slot].kind = kStop;

@@ -73,13 +73,21 @@ constexpr int kDone = 0;         // chunks whose statistics are there
 constexpr int kLargestBits = 2;  // of the largest magnitude
 constexpr int kInfinite =
     3;  // 1 when there may be infinities to make NaN of; with sums 2 more once this pair is valid
+constexpr int kUsedBins = 1;
 constexpr Int64 kPartials = kHeadWords + 4 * kHeads;
-constexpr Int64 kHeadPartials = 3LL * kDim * (kChunks + 1);
-constexpr int kBoundsWords = kChunks * kDim;  // behind the sums of each chunk: bounds of the head,
-constexpr int kChannelWords =
-    kBoundsWords + 2 * kDim;  // then pairs: what is added to a channel, and 1
-static_assert(kChannelWords + 2 * kDim <= kHeadPartials,
-              "workspace_words of quantize_fp8.json is too small");
+// Of each head: sums of channels, bounds of channels, then pairs: what is added to a channel, and 1.
+//
+// A sum is exact, so that the order in which blocks add to it does not matter: a float is a whole number of 24 bits, shifted by its
+// exponent. Exponents of 16 k ... 16 k + 15 go to bin k, of 64 bits for each channel.
+constexpr int kBins = 16;
+constexpr Int64 kNotFinite = 1LL << 50;  // what an infinity or a NaN adds: more than all others
+constexpr int kBoundsWords = 2 * kBins * kDim;
+constexpr int kChannelWords = kBoundsWords + 2 * kDim;
+constexpr int kChunkWords = 3 * (kChunks + 1);
+constexpr Int64 kHeadPartials = static_cast<Int64>(kDim) * (kChunkWords > 36 ? kChunkWords : 36);
+static_assert(kChannelWords + 2 * kDim <= kHeadPartials &&
+                  (!kStatistics || kPartials + kHeads * kHeadPartials == SHAPE_WORKSPACE_WORDS),
+              "workspace_words of quantize_fp8.json does not fit");
 
 struct Arguments {
   const Stored* x;
@@ -132,9 +140,10 @@ struct Shared {
   float part[2][kWarps];
 };
 constexpr int kChannelsAt =
-    1024;  // kSlots vectors of what is added to channels, one to work in, and bounds twice
+    1024;  // kSlots vectors of what is added to channels, one to work in, then bounds and sums twice
 constexpr int kBoundsAt = kChannelsAt + (kSlots + 1) * kDim * 4;
-constexpr int kTilesAt = kBoundsAt + 4 * kDim * 4;
+constexpr int kSumsAt = kBoundsAt + 4 * kDim * 4;
+constexpr int kTilesAt = kSumsAt + 2 * kDim * 4;
 static_assert(sizeof(Shared) <= kChannelsAt, "Shared has outgrown its room");
 static_assert(kTilesAt + kSlots * kSlotBytes <= LAUNCH_SHARED_BYTES,
               "shared_bytes of sm90.json is too small");
@@ -150,6 +159,9 @@ struct Block {
   __device__ float* scratch() const { return channels(kSlots); }
   __device__ Uint32* bounds(int which) const {
     return reinterpret_cast<Uint32*>(memory + kBoundsAt) + which * 2 * kDim;
+  }
+  __device__ float* sums(int which) const {
+    return reinterpret_cast<float*>(memory + kSumsAt) + which * kDim;
   }
   __device__ unsigned char* tile(int slot) const { return memory + kTilesAt + slot * kSlotBytes; }
 };

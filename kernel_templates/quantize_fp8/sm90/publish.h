@@ -50,26 +50,42 @@ class Publisher {
 
   // What others wait for goes out first, then zeros are put back.
   __device__ __forceinline__ void finish(int head) {
-    float* const sums = reinterpret_cast<float*>(head_partials(a_, head));
+    Int64* const bins = reinterpret_cast<Int64*>(head_partials(a_, head));
     float* const scratch = block_.scratch();
     bool finite = true;
-    for (int d = 4 * lane_; d < kDim; d += 128) {
-      double sum[4] = {0.0, 0.0, 0.0, 0.0};
-#pragma unroll 16
-      for (int c = 0; c < kChunks; ++c) {
-        const float4 part = __ldcg(reinterpret_cast<const float4*>(sums + c * kDim + d));
-        sum[0] += static_cast<double>(part.x);
-        sum[1] += static_cast<double>(part.y);
-        sum[2] += static_cast<double>(part.z);
-        sum[3] += static_cast<double>(part.w);
+    Uint32 used = static_cast<Uint32>(__ldcg(head_word(a_, head, kUsedBins)));
+    for (int d = lane_; d < kDim; d += 32) scratch[d] = 0.0f;
+    double sum[kDim / 32];
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) sum[i] = 0.0;
+#pragma unroll 1
+    while (used != 0u) {
+      // Two bins at a time: most channels need no more.
+      const int bin = __ffs(static_cast<int>(used)) - 1;
+      used &= used - 1u;
+      const int other = used != 0u ? __ffs(static_cast<int>(used)) - 1 : bin;
+      Int64 value[2][kDim / 32];
+#pragma unroll
+      for (int i = 0; i < kDim / 32; ++i) {
+        value[0][i] = __ldcg(bins + bin * kDim + 32 * i + lane_);
+        value[1][i] = __ldcg(bins + other * kDim + 32 * i + lane_);
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float mean = static_cast<float>(sum[i] / static_cast<double>(kSeq));
-        finite = finite && fabsf(mean) < float_from_bits(0x7f800000u);
-        a_.mean[head * static_cast<Int64>(kDim) + d + i] = mean;
-        scratch[d + i] = -mean;
+      for (int i = 0; i < kDim / 32; ++i) {
+        finite = finite && value[0][i] < kNotFinite / 2 && value[1][i] < kNotFinite / 2;
+        if (value[0][i] >= kNotFinite / 2 || value[1][i] >= kNotFinite / 2) sum[i] = __longlong_as_double(0x7ff8000000000000LL);
+        sum[i] += static_cast<double>(value[0][i]) * weight(bin);
+        if (other != bin) sum[i] += static_cast<double>(value[1][i]) * weight(other);
+        bins[bin * kDim + 32 * i + lane_] = 0;
+        bins[other * kDim + 32 * i + lane_] = 0;
       }
+      used &= used - 1u;
+    }
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) {
+      const float mean = static_cast<float>(sum[i] / static_cast<double>(kSeq));
+      a_.mean[head * static_cast<Int64>(kDim) + 32 * i + lane_] = mean;
+      scratch[32 * i + lane_] = -mean;
     }
     finite = __all_sync(0xffffffffu, finite);
     __syncwarp();
@@ -77,10 +93,11 @@ class Publisher {
     int* const pairs = head_partials(a_, head) + kChannelWords;
     for (int d = lane_; d < kDim; d += 32) store_pair(pairs + 2 * d, float_bits(scratch[d]), 1u);
     if (kBounds) finish_bounds(head, finite);
-    for (int i = 4 * lane_; i < kChunks * kDim; i += 128) {
-      *reinterpret_cast<float4*>(sums + i) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
-    __syncwarp();
+  }
+
+  // Of one in a bin: 2^(16 bin - 150), made of bits.
+  static __device__ __forceinline__ double weight(int bin) {
+    return __longlong_as_double(static_cast<Int64>(16 * bin - 150 + 1023) << 52);
   }
 
   __device__ __forceinline__ void finish_bounds(int head, bool finite) {

@@ -55,21 +55,23 @@ class Statistics {
     if (kLargest) add_largest(tile, index, channels);
   }
 
-  // Leaves the chunk's sums in the workspace, and joins its bounds to the head's.
-  __device__ __forceinline__ void put(const Arguments& a, const Block& block, int turn, int head,
-                                      int chunk) {
+  // Joins the chunk's sums and bounds to the head's. Warps meet in shared memory, in turn in one of two places.
+  __device__ __forceinline__ void put(const Arguments& a, const Block& block, int turn, int head) {
     const int lane = static_cast<int>(thread_index()) % 32,
               warp = static_cast<int>(thread_index()) / 32;
     if (kSums && lane < 4) {
-      float* const to = reinterpret_cast<float*>(head_partials(a, head)) + chunk * kDim + 2 * lane;
 #pragma unroll
       for (int i = 0; i < kSumTiles; ++i) {
-        *reinterpret_cast<float2*>(to + 8 * (warp * kSumTiles + i)) =
-            make_float2(sum_[i][0], sum_[i][1]);
+        float* const to = block.sums(turn) + 8 * (warp * kSumTiles + i) + 2 * lane;
+        to[0] = sum_[i][0];
+        to[1] = sum_[i][1];
       }
     }
-    if (kBounds)
-      put_bounds(block, turn, reinterpret_cast<Uint32*>(head_partials(a, head) + kBoundsWords));
+    if (kBounds) meet_bounds(block.bounds(turn));
+    if (kSums) {
+      sm90::named_wait(3, 32 * kWarps);
+      add_to_head(block, turn, head_partials(a, head), head_word(a, head, kUsedBins));
+    }
     if (kLargest) {
       const float most = warp_max(largest_) * kNorm;
       const bool infinite = __any_sync(0xffffffffu, infinite_);
@@ -124,14 +126,33 @@ class Statistics {
     }
   }
 
-  // Lanes of the same channels halve what they carry at each step: a lane ends with an eighth of its channels. Warps meet in shared
-  // memory, in turn in one of two places.
-  __device__ __forceinline__ void put_bounds(const Block& block, int turn, Uint32* to) {
+  static __device__ __forceinline__ void add_to_head(const Block& block, int turn, int* head, int* used) {
+    const int thread = static_cast<int>(thread_index());
+    if (thread < kDim) {
+      const Uint32 bits = float_bits(block.sums(turn)[thread]);
+      const int exponent = static_cast<int>(bits >> 23 & 0xffu);
+      const Uint32 mantissa = (bits & 0x7fffffu) | (exponent > 0 ? 0x800000u : 0u);
+      const int bin = exponent >> 4;
+      Int64 value = static_cast<Int64>(mantissa) << ((exponent > 0 ? exponent : 1) & 15);
+      if (bits >> 31) value = -value;
+      if (exponent == 255) value = kNotFinite;
+      if (value != 0) atomicAdd(reinterpret_cast<Uint64*>(head) + bin * kDim + thread, static_cast<Uint64>(value));
+      const Uint32 bins = __reduce_or_sync(0xffffffffu, value != 0 ? 1u << bin : 0u);
+      if (thread % 32 == 0 && bins != 0u) atomicOr(reinterpret_cast<Uint32*>(used), bins);
+    }
+    if (!kBounds) return;
     Uint32* const met = block.bounds(turn);
+    for (int i = thread; i < 2 * kDim; i += 32 * kWarps) {
+      if (met[i] != 0u) atomicMax(reinterpret_cast<Uint32*>(head + kBoundsWords) + i, met[i]);
+      met[i] = 0u;
+    }
+  }
+
+  // Lanes of the same channels halve what they carry at each step: a lane ends with an eighth of its channels.
+  __device__ __forceinline__ void meet_bounds(Uint32* met) {
     const int lane = static_cast<int>(thread_index()) % 32,
               warp = static_cast<int>(thread_index()) / 32;
-    constexpr int kWords =
-        4 * kBlocks;  // channels' upper bounds, then their lower bounds' opposites
+    constexpr int kWords = 4 * kBlocks;  // channels' upper bounds, then their lower bounds' opposites
     float all[kWords];
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
@@ -148,11 +169,6 @@ class Statistics {
       const int word = first + i, of = word % (2 * kBlocks);
       const int channel = of / 2 * 16 + 4 * (lane % 4) + 2 * (warp % 2) + of % 2;
       if (all[i] == all[i]) atomicMax(met + word / (2 * kBlocks) * kDim + channel, ordered(all[i]));
-    }
-    sm90::named_wait(3, 32 * kWarps);
-    for (int i = static_cast<int>(thread_index()); i < 2 * kDim; i += 32 * kWarps) {
-      if (met[i] != 0u) atomicMax(to + i, met[i]);
-      met[i] = 0u;
     }
   }
   template <int kKept, int kMask>
