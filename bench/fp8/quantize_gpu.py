@@ -3,7 +3,7 @@
     python3 quantize_gpu.py [--kernel sm90] [--no-time] [--cubins DIR] [--out results.json]        # needs torch and cupy
     python3 quantize_gpu.py --build --cubins DIR [--kernel sm90]    # beforehand, on a machine with nvcc: compiling takes longest
 
-A share of 100 % means: the bytes read and written once, at the rate at which torch copies 512 MiB. Bytes, scales, means and shifts are compared
+A share of 100 % means: the bytes read and written once, at the rate at which torch copies 512 MiB ("long"), or just as many bytes ("equal"). Bytes, scales, means and shifts are compared
 with torch in float64 for every element; a byte may differ by one step where its element lies in the middle of two."""
 import argparse, hashlib, json, multiprocessing.pool, os, re, subprocess, sys
 
@@ -95,14 +95,12 @@ def variants(n, every):
     found = [Variant(n, threads=t) for t in gpu]
     if n["dtype"] == "bf16" and n["alignment"] == 16 and n["dim"] in (64, 128, 192) and not (
             n["per_tensor"] or n["lse_shift"] or n["transpose"] and (n["rotate"] or n["center"] or n["scale_rows"])):
-        default = {64: (3, 3), 128: (3, 2), 192: (4, 1)}[n["dim"]]
+        default = {64: (3, 3), 128: (3, 2) if n["center"] == 1 and n["scale_rows"] else (4, 1), 192: (4, 1)}[n["dim"]]
         choices = [(*default, 20)]
         if every and n["statistics"]:
-            choices += [(*default, 8), (*default, 14), (*default, 28)]
-        if every and n["transpose"] and n["dim"] == 128:
-            choices += [(2, 3, 14)]
+            choices += [(*default, 14), (*default, 28)]
         if every and n["dim"] == 128:
-            choices += [(4, 1, 14)]
+            choices += [(3, 2, 20) if default == (4, 1) else (4, 1, 20)]
         found += [Variant(n, "sm90", slots=s, blocks=b, lag_mib=lag) for s, b, lag in choices]
     return found
 
@@ -202,7 +200,7 @@ def verify(n, t):
     y, want = y.nan_to_num(0), want.nan_to_num(0)
     if ((y - want).abs() > 0.13 * want.abs() + 0.002).any():
         wrong.append("a byte is off by more than a step")
-    if (y != want).double().mean() > 5e-3:
+    if (y != want).double().mean() > 1e-2:
         wrong.append("%.2g of the bytes differ" % (y != want).double().mean())
     if t["workspace"] is not None and t["workspace"].any():
         wrong.append("the workspace is not left as zeros")
@@ -221,7 +219,7 @@ CHECKS = [
     dict(heads=2, seq=900, dim=192, center=1, rotate=1), dict(heads=2, seq=900, dim=64, center=1), dict(heads=64, seq=2048, center=1, rotate=1, scale_rows=128), dict(heads=8, seq=4096, rotate=1),
     dict(heads=4, seq=520, x_stride_h=128, x_stride_s=512, center=1, rotate=1), dict(heads=4, seq=520, dim=64, rotate=1, scale_rows=64),
 ]
-SHAPES = [dict(heads=32, seq=16384), dict(heads=16, seq=16384, dim=192), dict(heads=128, seq=4096), dict(heads=32, seq=2048)]
+SHAPES = [dict(heads=32, seq=16384), dict(heads=16, seq=16384, dim=192), dict(heads=32, seq=16384, batch=4), dict(heads=128, seq=4096), dict(heads=32, seq=2048)]
 TIMED = [
     ("q, rotated, 64 rows", dict(rotate=1, scale_rows=64, power_of_two=1)), ("q, 64 rows", dict(scale_rows=64, power_of_two=1)), ("q, one scale", dict()),
     ("k, centred, one scale", dict(center=1)), ("k, centred, 64 rows", dict(center=1, scale_rows=64, power_of_two=1)),
@@ -252,14 +250,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-time", action="store_true")
     parser.add_argument("--checks", type=int, default=1, help="every n-th correctness case")
-    parser.add_argument("--shapes", type=int, default=4, help="how many shapes are timed")
+    parser.add_argument("--shapes", type=int, default=5, help="how many shapes are timed")
     parser.add_argument("--kernel", help="only this one: gpu or sm90")
     parser.add_argument("--out")
     parser.add_argument("--cubins", help="folder of --build")
     parser.add_argument("--build", action="store_true", help="compile into --cubins with nvcc for sm_90a, where there is no GPU")
     parser.add_argument("--jobs", type=int, default=1, help="compilations at a time")
     options = parser.parse_args()
-    wanted = lambda n, every: [v for v in variants(n, every) if options.kernel in (None, v.kernel)]
+    wanted = lambda n, every: [v for v in variants(n, every) if options.kernel in (None, v.kernel)]  # noqa: E731
     checks = [complete(**case) for case in CHECKS[::options.checks]]
     timed = [(shape, name, complete(**shape, **fields)) for shape in SHAPES[:options.shapes] for name, fields in TIMED]
     if options.build:
@@ -274,8 +272,11 @@ def main():
     for n in checks:
         for v in wanted(n, False):
             kernel = Kernel(v, options.cubins)
-            for kind in ("normal", "biased", "outlier") if n["center"] == 1 else ("normal", "nan"):
+            kinds = ("normal", "biased", "outlier") if n["center"] == 1 else ("normal", "nan")
+            # Once more with a single block, which has nobody to wait for.
+            for kind, grid in [(kind, v.grid) for kind in kinds] + ([("normal", 1)] if n["statistics"] and v.kernel == "sm90" else []):
                 t = tensors(n, kind)
+                v.grid = grid
                 for _ in range(3):  # the workspace serves again
                     kernel.launch(t)
                 torch.cuda.synchronize()
@@ -283,17 +284,20 @@ def main():
                 tried += 1
                 failed += bool(wrong)
                 if wrong:
-                    print("FAILED", {k: n[k] for k in ("heads", "seq", "dim", "center", "rotate", "scale_rows", "transpose")}, v, kind, wrong, flush=True)
+                    print("FAILED", {k: n[k] for k in ("heads", "seq", "dim", "center", "rotate", "scale_rows", "transpose")}, v, kind, "%d blocks" % grid, wrong, flush=True)
     print("%d of %d cases failed" % (failed, tried), flush=True)
     results = []
     if not options.no_time:
-        a = torch.randn(1 << 27, device="cuda")
-        b = torch.empty_like(a)
-        copy = 8 * a.numel() / milliseconds(lambda: b.copy_(a)) / 1e6
-        del a, b
-        print("copy: %.0f GB/s read and written" % copy)
+        def copy_rate(elements):
+            a = torch.randn(elements, device="cuda")
+            b = torch.empty_like(a)
+            return 8 * elements / milliseconds(lambda: b.copy_(a)) / 1e6
+
+        copy = copy_rate(1 << 27)
+        print("copy of 512 MiB: %.0f GB/s read and written" % copy)
         for shape, name, n in timed:
             t = tensors(n, "normal")
+            same = copy_rate(3 * t["x"].numel() // 8)  # as many bytes, launch and ramps included
             best = {}
             for v in wanted(n, True):
                 kernel = Kernel(v, options.cubins)
@@ -305,9 +309,9 @@ def main():
                 best[str(v)] = milliseconds(lambda: kernel.launch(t))
             v = min(best, key=best.get)
             rate = 3 * t["x"].numel() / best[v] / 1e6
-            results.append(dict(shape=shape, case=name, variant=v, milliseconds=best, gb_per_s=rate, share_of_copy=rate / copy))
-            print("%-36s %-30s %7.1f us %5.1f %% of a copy  %s   (others: %s)" % (
-                shape, name, best[v] * 1e3, 100 * rate / copy, v, {k: round(m * 1e3, 1) for k, m in best.items() if k != v}), flush=True)
+            results.append(dict(shape=shape, case=name, variant=v, milliseconds=best, gb_per_s=rate, share_of_copy=rate / copy, share_of_equal_copy=rate / same))
+            print("%-36s %-30s %7.1f us %5.1f %% of a long copy, %5.1f %% of an equal one  %s   (others: %s)" % (
+                shape, name, best[v] * 1e3, 100 * rate / copy, 100 * rate / same, v, {k: round(m * 1e3, 1) for k, m in best.items() if k != v}), flush=True)
     if options.out:
         json.dump(dict(device=torch.cuda.get_device_name(), failed=failed, results=results), open(options.out, "w"), indent=1)
     return failed != 0
