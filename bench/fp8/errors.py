@@ -9,6 +9,9 @@ Needs torch (CPU). Relative L2 over sampled rows of two heads, causal, tiles of 
   byte, blocks  the same with a power of two for each row and 64 keys, undone exactly
   AITER-like    e4m3(2^(x - m)), row sum unrounded
   FA3-like      e4m3(2^(x - m + 8)), row sum unrounded
+Two more, by --bounds, which no kernel has; they tell what rounding to e4m3 itself costs:
+  best scale    as exponential, but of 16 lifts between two octaves each row has the one with the least error of its own (known only afterwards)
+  two bytes     as exponential, and what its rounding lost in a second e4m3: twice the products of P and V
 Ways to quantise: `tuned` is the recipe that Whet chooses on these tensors (least error among rotation and scales per head or 64 rows, centred, powers of
 two for q and k); `default` is centred, per head, powers of two; `head` one amax scale for each head and tensor (FlashAttention-3's finest); `tensor` one
 for each tensor; `one` no scale at all."""
@@ -103,8 +106,17 @@ def relative(a, b):
     return float((a - b).norm() / b.norm())
 
 
-def online(q, k, v, scale, rows, rule, tile=64):
+def best_scale(q, k, v, scale, rows):
+    truth = exact(q, k, v, scale, rows)
+    tries = torch.stack([online(q, k, v, scale, rows, "exponential", lift=8 - i / 16) for i in range(16)])
+    best = (tries - truth).norm(dim=-1, keepdim=True).argmin(0, keepdim=True)
+    return tries.gather(0, best.expand_as(tries[:1]))[0]
+
+
+def online(q, k, v, scale, rows, rule, tile=64, lift=8):
     """Attention with that rule's weights, tile by tile as a kernel goes."""
+    if rule == "best scale":
+        return best_scale(q, k, v, scale, rows)
     x = logits(q, k, scale, rows)
     v = v.repeat_interleave(q.shape[0] // k.shape[0], 0)
     m = torch.full((*x.shape[:2], 1), float("-inf"), dtype=torch.float64)
@@ -123,12 +135,17 @@ def online(q, k, v, scale, rows, rule, tile=64):
             p = torch.exp2(t - base)
             w, total = e4m3(p * 256) / 256, p
         elif rule == "exponential":
-            w = e4m3(torch.exp2(t - base + 8)) / 256
+            w = e4m3(torch.exp2(t - base + lift)) / 2 ** lift
+            total = w
+        elif rule == "two bytes":
+            p = torch.exp2(t - base)
+            w = e4m3(p * 256) / 256
+            w = w + e4m3((p - w) * 4096) / 4096
             total = w
         else:
-            lift = torch.where(top.isinf(), torch.zeros_like(top), torch.ceil(top - base)) if rule == "byte, blocks" else torch.zeros_like(base)
-            y = (8 * (t - base - lift + 15 - 0.043)).nan_to_num(neginf=-1e9)
-            w = DECODE[torch.round(y).clamp(0, 126).long()] / 256 * torch.exp2(lift)
+            block = torch.where(top.isinf(), torch.zeros_like(top), torch.ceil(top - base)) if rule == "byte, blocks" else torch.zeros_like(base)
+            y = (8 * (t - base - block + 15 - 0.043)).nan_to_num(neginf=-1e9)
+            w = DECODE[torch.round(y).clamp(0, 126).long()] / 256 * torch.exp2(block)
             total = w
         o = o * shrink + w @ v[:, start:start + tile]
         l = l * shrink + total.sum(-1, keepdim=True)
@@ -179,7 +196,7 @@ def captured(path):
     return tuple(tensors)
 
 
-def report(name, tensors, scale, count):
+def report(name, tensors, scale, count, rules):
     q, k, v = tensors
     seq = q.shape[1]
     rows = torch.linspace(min(seq - 1, seq // 64), seq - 1, count).round().long().unique()
@@ -189,18 +206,18 @@ def report(name, tensors, scale, count):
         (qq, kk, vv), label = quantised(q, k, v, scale, way, rows)
         on_inputs = exact(qq, kk, vv, scale, rows)
         result = {"recipe": label, "exact P": {"total": relative(on_inputs, truth)}}
-        for rule in RULES if way in ("tuned", "head") else []:
+        for rule in rules if way in ("tuned", "head") else []:
             o = online(qq, kk, vv, scale, rows, rule)
             result[rule] = {"P": relative(o, on_inputs), "total": relative(o, truth)}
         entry["ways"][way] = result
     return entry
 
 
-def show(entry):
+def show(entry, rules):
     w = entry["ways"]
     pct = lambda x: "%6.2f" % (100 * x)
     print("%-42s %6d | P of %s: %s | total: %s exact %s default %s head %s tensor %s one %s" % (
-        entry["inputs"], entry["seq"], w["tuned"]["recipe"], " ".join(pct(w["tuned"][r]["P"]) for r in RULES),
+        entry["inputs"], entry["seq"], w["tuned"]["recipe"], " ".join(pct(w["tuned"][r]["P"]) for r in rules),
         " ".join(pct(w["tuned"][r]["total"]) for r in RULES[:3]), pct(w["tuned"]["exact P"]["total"]), pct(w["default"]["exact P"]["total"]),
         pct(w["head"]["exact P"]["total"]), pct(w["tensor"]["exact P"]["total"]), pct(w["one"]["exact P"]["total"])), flush=True)
 
@@ -211,19 +228,21 @@ def main():
     parser.add_argument("--kinds", nargs="*", default=KINDS)
     parser.add_argument("--rows", type=int, default=48)
     parser.add_argument("--captured", nargs="*", default=[])
+    parser.add_argument("--bounds", action="store_true")
     parser.add_argument("--out")
     options = parser.parse_args()
+    rules = RULES + (["best scale", "two bytes"] if options.bounds else [])
     torch.set_num_threads(2)
-    print("inputs, length | P error of the tuned recipe, %%, by rule: %s | total error, %%: the first three rules, then exact P by way" % ", ".join(RULES))
+    print("inputs, length | P error of the tuned recipe, %%, by rule: %s | total error, %%: the first three rules, then exact P by way" % ", ".join(rules))
     entries = []
     for seq in options.lengths:
         for kind in options.kinds:
-            entries.append(report(kind, draw(kind, seq), 128 ** -0.5, options.rows))
-            show(entries[-1])
+            entries.append(report(kind, draw(kind, seq), 128 ** -0.5, options.rows, rules))
+            show(entries[-1], rules)
     for path in options.captured:
         q, k, v = captured(path)
-        entries.append(report(os.path.basename(path), (q, k, v), q.shape[-1] ** -0.5, options.rows))
-        show(entries[-1])
+        entries.append(report(os.path.basename(path), (q, k, v), q.shape[-1] ** -0.5, options.rows, rules))
+        show(entries[-1], rules)
     if options.out:
         json.dump(entries, open(options.out, "w"), indent=1)
 

@@ -71,7 +71,8 @@ class Fetcher {
 
   __device__ __forceinline__ void run() {
     const int blocks = static_cast<int>(block_count());
-    int index = kStatistics ? __shfl_sync(0xffffffffu, claim(), 0) : static_cast<int>(block_index());
+    int index =
+        kStatistics ? __shfl_sync(0xffffffffu, claim(), 0) : static_cast<int>(block_index());
     int next = kStatistics ? claim() : index + blocks;
     while (index < kItems) {
       const int later = kStatistics ? claim() : next + blocks;  // long before it is needed

@@ -73,7 +73,8 @@ class Publisher {
 #pragma unroll
       for (int i = 0; i < kDim / 32; ++i) {
         finite = finite && value[0][i] < kNotFinite / 2 && value[1][i] < kNotFinite / 2;
-        if (value[0][i] >= kNotFinite / 2 || value[1][i] >= kNotFinite / 2) sum[i] = __longlong_as_double(0x7ff8000000000000LL);
+        if (value[0][i] >= kNotFinite / 2 || value[1][i] >= kNotFinite / 2)
+          sum[i] = __longlong_as_double(0x7ff8000000000000LL);
         sum[i] += static_cast<double>(value[0][i]) * weight(bin);
         if (other != bin) sum[i] += static_cast<double>(value[1][i]) * weight(other);
         bins[bin * kDim + 32 * i + lane_] = 0;

@@ -126,7 +126,8 @@ class Statistics {
     }
   }
 
-  static __device__ __forceinline__ void add_to_head(const Block& block, int turn, int* head, int* used) {
+  static __device__ __forceinline__ void add_to_head(const Block& block, int turn, int* head,
+                                                     int* used) {
     const int thread = static_cast<int>(thread_index());
     if (thread < kDim) {
       const Uint32 bits = float_bits(block.sums(turn)[thread]);
@@ -136,7 +137,9 @@ class Statistics {
       Int64 value = static_cast<Int64>(mantissa) << ((exponent > 0 ? exponent : 1) & 15);
       if (bits >> 31) value = -value;
       if (exponent == 255) value = kNotFinite;
-      if (value != 0) atomicAdd(reinterpret_cast<Uint64*>(head) + bin * kDim + thread, static_cast<Uint64>(value));
+      if (value != 0)
+        atomicAdd(reinterpret_cast<Uint64*>(head) + bin * kDim + thread,
+                  static_cast<Uint64>(value));
       const Uint32 bins = __reduce_or_sync(0xffffffffu, value != 0 ? 1u << bin : 0u);
       if (thread % 32 == 0 && bins != 0u) atomicOr(reinterpret_cast<Uint32*>(used), bins);
     }
@@ -152,7 +155,8 @@ class Statistics {
   __device__ __forceinline__ void meet_bounds(Uint32* met) {
     const int lane = static_cast<int>(thread_index()) % 32,
               warp = static_cast<int>(thread_index()) / 32;
-    constexpr int kWords = 4 * kBlocks;  // channels' upper bounds, then their lower bounds' opposites
+    constexpr int kWords =
+        4 * kBlocks;  // channels' upper bounds, then their lower bounds' opposites
     float all[kWords];
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
