@@ -96,11 +96,12 @@ def variants(n, every):
     if n["dtype"] == "bf16" and n["alignment"] == 16 and n["dim"] in (64, 128, 192) and not (
             n["per_tensor"] or n["lse_shift"] or n["transpose"] and (n["rotate"] or n["center"] or n["scale_rows"])):
         default = {64: (3, 3), 128: (3, 2) if n["center"] == 1 and n["scale_rows"] else (4, 1), 192: (4, 1)}[n["dim"]]
-        choices = [(*default, 20)]
+        lag = 28 if n["center"] == 1 and not n["scale_rows"] else 20
+        choices = [(*default, lag)]
         if every and n["statistics"]:
-            choices += [(*default, 14), (*default, 28)]
+            choices += [(*default, other) for other in (14, 20, 28) if other != lag]
         if every and n["dim"] == 128:
-            choices += [(3, 2, 20) if default == (4, 1) else (4, 1, 20)]
+            choices += [(3, 2, lag) if default == (4, 1) else (4, 1, lag)]
         found += [Variant(n, "sm90", slots=s, blocks=b, lag_mib=lag) for s, b, lag in choices]
     return found
 
