@@ -59,8 +59,8 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
   std::vector<float> mean(static_cast<size_t>(c.heads * c.dim), NAN);
   const bool statistics = c.center || c.scale_rows == 0;
   const int64_t chunks = std::max<int64_t>(1, (c.rows + 255) / 256);
-  std::vector<int32_t> workspace(static_cast<size_t>(8 + c.heads * (4 + 3 * c.dim * (chunks + 1))),
-                                 0);
+  const int64_t words_of_head = 4 + c.dim * std::max<int64_t>(3 * (chunks + 1), 36);
+  std::vector<int32_t> workspace(static_cast<size_t>(8 + c.heads * words_of_head), 0);
   variant->launch.grid = {1, 1, 1};
   variant->launch.arguments = {
       EmulatorArgument::Buffer("x", x.data(), static_cast<size_t>(x.span_bytes())),
