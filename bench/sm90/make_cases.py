@@ -50,20 +50,21 @@ def correctness():
 
 
 def headline():
+    """The default of every shape, and the other schedule where works are short or the head dimension is small."""
     cases = []
     for seq, batch in TOKENS:
         shape = problem(batch, 32, seq)
-        cases.append(case("128, S %d" % seq, shape, both_schedules(shape)))
+        cases.append(case("128, S %d" % seq, shape, both_schedules(shape)[:2 if seq <= 1024 else 1]))
     for seq, batch in TOKENS:
         shape = problem(batch, 16, seq, 192, 128)
-        cases.append(case("192/128, S %d" % seq, shape, both_schedules(shape)))
+        cases.append(case("192/128, S %d" % seq, shape, likely(shape, 1)))
     for dim in (64, 72, 80, 96, 112, 160, 192, 256):
         shape = problem(4, max(1, round(4096 / dim)), 4096, dim, dim)
-        cases.append(case("%d, S 4096" % dim, shape, likely(shape, 3)))
+        cases.append(case("%d, S 4096" % dim, shape, both_schedules(shape) if dim in (80, 112) else likely(shape, 1)))
     for name, shape in (("64, S 1000", problem(16, 64, 1000, 64, 64)), ("128, S 1000", problem(16, 32, 1000)), ("128, S 3001", problem(5, 32, 3001)),
                         ("128, GQA 5", problem(4, 40, 4096, heads_kv=8)), ("128, bshd", problem(4, 32, 4096, layout="bshd")),
                         ("128, not causal", problem(4, 32, 4096, causal=0))):
-        cases.append(case(name, shape, likely(shape, 2)))
+        cases.append(case(name, shape, both_schedules(shape) if name in ("128, S 1000", "128, S 3001") else likely(shape, 1)))
     return cases
 
 

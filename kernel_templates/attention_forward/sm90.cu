@@ -15,215 +15,43 @@
 // Query blocks with many visible keys come first, and heads are taken in groups whose keys and values fit in the L2 cache: reading them from
 // memory again costs power, and so clock.
 #include "attention_forward/sm90/load.h"
-#include "attention_forward/sm90/output.h"
-#include "attention_forward/sm90/products.h"
-#include "common/sm90_attention/consumer.h"
+#include "attention_forward/sm90/rows.h"
 #include "common/sm90_attention/roles.h"
 
 namespace attention {
 
 WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, float* lse,
-                         float raw_scale) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4);
-  // A negative scale turns the order of the scores round: they are negated instead. Zero becomes too small to matter.
-  const float scale = fmaxf(fabsf(raw_scale), 1e-30f) * 1.44269504088896340736f;
-
-  Consumer<kKBytes, kVBytes, kPingPong> side(shared, warpgroup, lane);
-  Query query;
-  const auto take_query = [&] {
-    query.shared = side.q();
-    side.wait_q();
-    if constexpr (kQueryInRegisters) {
-      read_query(query, warp, lane);
-      side.release_q();
-    }
-  };
-
-  Item item = {};
-  float o[kDv / 2];
-  Uint32 p[kBlockKv / 4];
-  // The products that run read p, so its successor must be other registers until they are done. A plain copy would be optimised away, and
-  // the products made to wait instead; the compiler does not know that this is zero.
-  const Uint32 zero = static_cast<Uint32>(whet::sm90::uniform(static_cast<int>(threadIdx.x))) >> 16;
-  Softmax state;
-  const auto clear_state = [&] {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      state.top[r] = whet::negative_infinity();
-      state.total[r] = 0.0f;
-      state.shrink[r] = 1.0f;
-    }
-  };
-  const auto clear_output = [&] {
-#pragma unroll
-    for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
-  };
-  const auto finish_scores = [&](float(&s)[kBlockKv / 2], int tile) {
-    whet::sm90::pin(s);
-    side.release_k();
-    if (!kQueryInRegisters && tile == 0) side.release_q();
-    if (raw_scale < 0.0f) {
-#pragma unroll
-      for (int i = 0; i < kBlockKv / 2; ++i) s[i] = -s[i];
-    }
-    if (tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, lane);
-  };
-
-  Work work = side.mailbox.take();
+                         float scale) {
+  Rows rows(shared, warpgroup, out, lse, scale);
+  Work work = rows.side.mailbox.take();
   while (work.query_block >= 0) {
-    // The first tile of a work, with nothing to overlap it.
-    item = item_at(work, warpgroup, warp, lane);
-    clear_state();
-    clear_output();
-    take_query();
-    if (item.tiles == 0) {
-      if constexpr (!kQueryInRegisters) side.release_q();
-#pragma unroll 1
-      for (int i = 0; i < item.later; ++i) {
-        side.pass_keys(1);
-        side.pass_values(1);
-      }
-      write_item(item, o, state.top, state.total, scale, out, lse, shared, lane);
-      work = side.mailbox.take();
+    if (!rows.first_tile(work)) {
+      work = rows.side.mailbox.take();
       continue;
     }
-#pragma unroll 1
-    for (int i = 0; i < item.later; ++i) {
-      side.pass_keys(1);
-      side.pass_values(1);
-    }
-    {
-      float s[kBlockKv / 2];
-      side.wait_k();
-      side.my_turn();
-      whet::sm90::product_fence();
-      issue_scores(s, query, side.k());
-      side.next_turn();
-      whet::sm90::product_wait<0>();
-      finish_scores(s, item.tiles - 1);
-      softmax(s, state, scale);
-      pack(p, s);
-    }
-
     // From here a tile's output and the next tile's scores go together, also from one work to the next.
-    int tile = item.tiles - 1;  // the one whose probabilities are in p
-    Item done = item;
-    float done_top[2] = {0.0f, 0.0f};
-    float done_total[2] = {0.0f, 0.0f};
-    bool unwritten = false;  // o is still the output of `done`
+    int tile = rows.item.tiles - 1;  // the one whose probabilities are in rows.p
+    int adds = 1;
 #pragma unroll 1
     for (;;) {
-      bool starts = false;
+#pragma unroll 1
+      while (tile > 0) rows.step<kLaterStep>(--tile);
+      work = rows.side.mailbox.take();
+      if (work.query_block < 0 || !rows.begin(work)) break;
+      tile = rows.item.tiles - 1;
+      rows.step<kFirstStep>(tile);
       if (tile == 0) {
-        // The last work of a single tile is still in o.
-        if (unwritten) {
-          write_item(done, o, done_top, done_total, scale, out, lse, shared, lane);
-          clear_output();
-          unwritten = false;
-        }
-        done = item;
-        work = side.mailbox.take();
-        if (!kOverlap || work.query_block < 0) break;
-        item = item_at(work, warpgroup, warp, lane);
-        // Passing a ring full of tiles while the last V of this work is still held would make the others, who need its place, wait for ever.
-        if (item.tiles == 0 || item.later >= kStages) {
-          item = done;
-          break;
-        }
-        starts = true;
-        take_query();
-        side.pass_keys(item.later);
-        tile = item.tiles;
+        // A work of a single tile is over before its second step could write what was left.
+        rows.write_done();
+        adds = 0;
+        work = rows.side.mailbox.take();
+        break;
       }
-      --tile;
-      if constexpr (kOverlap) {
-        float
-            s[kBlockKv / 2];  // a new one: nothing of the last tile's scores may tie its registers
-        side.wait_k();
-        side.my_turn();
-        whet::sm90::pin(o);
-        whet::sm90::pin(p);
-        whet::sm90::product_fence();
-        issue_scores(s, query, side.k());
-        const bool writes = unwritten;
-        if (writes) {
-          // The scores' products run meanwhile, and then the other warpgroups'.
-          side.next_turn();
-          write_item(done, o, done_top, done_total, scale, out, lse, shared, lane);
-        }
-        side.wait_v();
-        whet::sm90::product_fence();
-        issue_output(o, p, side.v(), !writes);
-        if (!writes) side.next_turn();
-        unwritten = starts;
-        whet::sm90::product_wait<1>();
-        finish_scores(s, tile);
-        if (starts) {
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            done_top[r] = state.top[r];
-            done_total[r] = state.total[r];
-          }
-          clear_state();
-        }
-        Uint32 next_p[kBlockKv / 4];
-        if constexpr (TUNE_SPECULATE) {
-          if (starts || !speculate(next_p, s, state, scale)) {
-            softmax(s, state, scale);
-            pack(next_p, s);
-          }
-          whet::sm90::pin(next_p);
-        } else {
-          softmax(s, state, scale);
-          whet::sm90::pin(s);
-        }
-        settle(state, shared);
-        whet::sm90::product_wait<0>();
-        whet::sm90::pin(o);
-        side.release_v();
-        if (starts) {
-          side.pass_values(item.later);
-        } else {
-          rescale(o, state);
-        }
-        if constexpr (TUNE_SPECULATE) {
-#pragma unroll
-          for (int i = 0; i < kBlockKv / 4; ++i) p[i] = next_p[i] ^ zero;
-        } else {
-          pack(p, s);
-        }
-      } else {
-        side.wait_v();
-        whet::sm90::pin(o);
-        whet::sm90::pin(p);
-        whet::sm90::product_fence();
-        issue_output(o, p, side.v(), 1);
-        whet::sm90::product_wait<0>();
-        whet::sm90::pin(o);
-        side.release_v();
-        float s[kBlockKv / 2];
-        side.wait_k();
-        whet::sm90::product_fence();
-        issue_scores(s, query, side.k());
-        whet::sm90::product_wait<0>();
-        finish_scores(s, tile);
-        softmax(s, state, scale);
-        rescale(o, state);
-        pack(p, s);
-      }
+      rows.step<kSecondStep>(--tile);
     }
-
-    side.wait_v();
-    whet::sm90::pin(o);
-    whet::sm90::pin(p);
-    whet::sm90::product_fence();
-    issue_output(o, p, side.v(), 1);
-    whet::sm90::product_wait<0>();
-    whet::sm90::pin(o);
-    side.release_v();
-    write_item(item, o, state.top, state.total, scale, out, lse, shared, lane);
+    rows.finish(adds);
   }
+  if (rows.unwritten) rows.write_done();
 }
 
 }  // namespace attention

@@ -82,32 +82,24 @@ TEST_F(HopperSpaceTest, TheDefaultIsWhatWasMeasuredBest) {
   };
   const Case cases[] = {
       {{.batch = 32, .seq = 512},
-       "warpgroups=2,block_kv=128,stages=2,overlap=1,speculate=1,q_registers=0,schedule=1,cache_"
-       "mib=22"},
-      {{},
-       "warpgroups=2,block_kv=128,stages=2,overlap=1,speculate=1,q_registers=0,schedule=1,cache_"
-       "mib=22"},
+       "warpgroups=2,block_kv=128,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
+      {{}, "warpgroups=2,block_kv=128,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
       {{.batch = 1, .seq = 16384},
-       "warpgroups=2,block_kv=128,stages=2,overlap=1,speculate=1,q_registers=0,schedule=2,cache_"
-       "mib=22"},
+       "warpgroups=2,block_kv=128,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
       {{.heads = 16, .dqk = 192},
-       "warpgroups=2,block_kv=128,stages=2,overlap=1,speculate=1,q_registers=0,schedule=2,cache_"
-       "mib=22"},
+       "warpgroups=2,block_kv=128,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
       {{.batch = 16, .heads = 16, .seq = 1024, .dqk = 192},
-       "warpgroups=2,block_kv=128,stages=2,overlap=1,speculate=1,q_registers=0,schedule=1,cache_"
-       "mib=28"},
+       "warpgroups=2,block_kv=128,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
       {{.heads = 64, .dqk = 64, .dv = 64},
-       "warpgroups=3,block_kv=96,stages=2,overlap=1,speculate=1,q_registers=0,schedule=1,cache_mib="
-       "22"},
+       "warpgroups=3,block_kv=96,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
       {{.heads = 51, .dqk = 80, .dv = 80},
-       "warpgroups=3,block_kv=96,stages=2,overlap=1,speculate=0,q_registers=0,schedule=1,cache_mib="
-       "22"},
+       "warpgroups=3,block_kv=96,stages=2,speculate=0,q_registers=0,schedule=2,cache_mib=22"},
       {{.heads = 26, .dqk = 160, .dv = 160},
-       "warpgroups=2,block_kv=96,stages=2,overlap=1,speculate=1,q_registers=0,schedule=1,cache_mib="
-       "28"},
+       "warpgroups=2,block_kv=96,stages=2,speculate=1,q_registers=0,schedule=2,cache_mib=22"},
       {{.heads = 16, .dqk = 256, .dv = 256},
-       "warpgroups=2,block_kv=64,stages=2,overlap=1,speculate=0,q_registers=0,schedule=2,cache_mib="
-       "22"},
+       "warpgroups=2,block_kv=64,stages=2,speculate=0,q_registers=0,schedule=2,cache_mib=22"},
+      {{.causal = 0},
+       "warpgroups=2,block_kv=128,stages=2,speculate=1,q_registers=0,schedule=1,cache_mib=22"},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(Variants(c.shape)[0].id(), absl::StrCat("sm90:", c.variant))

@@ -48,7 +48,7 @@ WHET_DEVICE void issue_output(float (&o)[kDv / 2], const Uint32 (&p)[kBlockKv / 
                               int accumulate) {
   const Uint64 v_base = whet::sm90::panel_descriptor(v, kKvPanelBytes);
 #pragma unroll
-  for (int step = 0; step < kKvSteps; ++step)
+  for (int step = 0; step < kBlockKv / 16; ++step)
     Product<kDv>::register_columns(o, &p[step * 4], v_base + step * (16 * kPanelRow / 16),
                                    step != 0 || accumulate);
   whet::sm90::product_commit();

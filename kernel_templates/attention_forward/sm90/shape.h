@@ -8,11 +8,10 @@ namespace attention {
 constexpr int kWarpgroups = TUNE_WARPGROUPS;
 constexpr int kBlockQ = kRows * kWarpgroups;
 constexpr int kBlockKv = TUNE_BLOCK_KV;
+constexpr bool kSpeculate = TUNE_SPECULATE;
+constexpr bool kPingPong = kWarpgroups > 1;
 constexpr int kStages = TUNE_STAGES;
-constexpr bool kOverlap = TUNE_OVERLAP;
-constexpr bool kPingPong = kOverlap && kWarpgroups > 1;
 constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
-constexpr int kQStages = 1;
 // Probabilities may grow to 2^kLazyLog2 before the output is rescaled to a new row maximum.
 constexpr int kLazyLog2 = 8;
 
@@ -25,13 +24,22 @@ constexpr int kPanelRow = 128;  // its bytes
 constexpr int kQkPanels = (kDqk + kPanel - 1) / kPanel;
 constexpr int kVPanels = (kDv + kPanel - 1) / kPanel;
 constexpr int kQkSteps = (kDqk + 15) / 16;
-constexpr int kKvSteps = kBlockKv / 16;
 
 constexpr int kQPanelBytes = kRows * kPanelRow;
 constexpr int kQBytes = kQkPanels * kQPanelBytes;  // of one warpgroup
 constexpr int kKvPanelBytes = kBlockKv * kPanelRow;
 constexpr int kKBytes = kQkPanels * kKvPanelBytes;
 constexpr int kVBytes = kVPanels * kKvPanelBytes;
+
+// A second place for Q where the kernel file makes room: the next work's can be there before this one's last product has read its own.
+constexpr int kQStages =
+    !kQueryInRegisters &&
+            LAUNCH_SHARED_BYTES >= 1408 + 2 * kWarpgroups * kQBytes + kStages * (kKBytes + kVBytes)
+        ? 2
+        : 1;
+// With rows and tiles that start at multiples of 64, the diagonal stays within one tile.
+constexpr bool kMasksLaterTiles =
+    SHAPE_CAUSAL && (kBlockKv % kRows != 0 || (kOffset % kRows + kRows) % kRows != 0);
 
 constexpr int kQAt = 0;
 constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;

@@ -132,7 +132,7 @@ WHET_DEVICE void pack(Uint32 (&p)[kBlockKv / 4], const float (&s)[kBlockKv / 2])
 }
 
 WHET_DEVICE void rescale(float (&o)[kDv / 2], const Softmax& state) {
-  if (!state.shrinks) return;
+  if (__builtin_expect(!state.shrinks, 1)) return;
 #pragma unroll
   for (int i = 0; i < kDv / 2; ++i) o[i] *= state.shrink[(i / 2) % 2];
 }

@@ -2,6 +2,7 @@
 // see problem.h.
 #pragma once
 
+#include "common/sm90_attention/queue.h"
 #include "common/sm90_attention/ring.h"
 #include "common/sm90_attention/work.h"
 
@@ -41,55 +42,26 @@ struct Mailbox {
 };
 
 // Calls do_work(work) for every work of this block, by the schedule of the grid, which every block works out for itself. One warp.
-template <typename DoWork>
+// kFirstAtOnce: as for follow_queue().
+template <bool kFirstAtOnce = false, typename DoWork>
 WHET_DEVICE void for_each_work(const DoWork& do_work) {
-  const int bins = static_cast<int>(gridDim.x);
-  const int mine = static_cast<int>(blockIdx.x);
   if constexpr (TUNE_SCHEDULE == 1) {
     // Odd rounds go backwards, so that falling costs even out.
+    const int bins = static_cast<int>(gridDim.x);
+    const int mine = static_cast<int>(blockIdx.x);
     for (int round = 0;; ++round) {
       const int index = round * bins + ((round & 1) != 0 ? bins - 1 - mine : mine);
       if (index >= kWork) break;
       do_work(work_at(index));
     }
   } else {
-    // What a queue would do: the next work goes to whoever is free first. Costs are known, so every block can follow the queue without
-    // one. A lane keeps the hours of every 32nd bin, as (time, bin).
-    constexpr int kBinsPerLane = 5;
-    constexpr int kBinBits = 8;
-    Uint32 busy[kBinsPerLane];
-#pragma unroll
-    for (int i = 0; i < kBinsPerLane; ++i) {
-      const int bin = i * 32 + static_cast<int>(threadIdx.x) % 32;
-      busy[i] = bin < bins ? static_cast<Uint32>(bin) : 0xffffffffu;
-    }
-    int index = 0;
-    for (int chunk = 0; index < kWork; ++chunk) {
-      const int left = kHeads - chunk * kHeadChunk;
-      const int size = left < kHeadChunk ? left : kHeadChunk;
-      for (int query_block = kQueryBlocks - 1; query_block >= 0; --query_block) {
-        const Uint32 cost =
-            static_cast<Uint32>(
-                2 * visible_tiles(query_block * kBlockQ, query_block * kBlockQ + kBlockQ - 1) + 1)
-            << kBinBits;
-        for (int i = 0; i < size; ++i, ++index) {
-          Uint32 first = busy[0];
-#pragma unroll
-          for (int b = 1; b < kBinsPerLane; ++b) first = min(first, busy[b]);
-          first = whet::sm90::warp_min(first);
-          if (static_cast<int>(first & ((1u << kBinBits) - 1)) == mine) do_work(work_at(index));
-#pragma unroll
-          for (int b = 0; b < kBinsPerLane; ++b)
-            if (busy[b] == first) busy[b] += cost;
-        }
-      }
-    }
+    follow_queue<kFirstAtOnce>(do_work);
   }
 }
 
 WHET_DEVICE void schedule(Uint32 shared) {
   Mailbox mailbox{shared, {}};
-  for_each_work([&](const Work& work) { mailbox.put(work); });
+  for_each_work<true>([&](const Work& work) { mailbox.put(work); });
   mailbox.put({-1, 0, 0});
 }
 
