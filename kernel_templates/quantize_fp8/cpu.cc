@@ -144,7 +144,10 @@ WHET_CPU_FN void Mean(Head& head) {
     for (int d = 0; d < kDim; ++d) sum[d] += static_cast<double>(ToF32(x[d]));
   }
   const double rows = kSeq > 0 ? static_cast<double>(kSeq) : 1.0;
-  for (int d = 0; d < kDim; ++d) head.mean[d] = static_cast<float>(sum[d] / rows);
+  for (int d = 0; d < kDim; ++d) {
+    const float mean = static_cast<float>(sum[d] / rows);
+    head.mean[d] = __builtin_isfinite(mean) ? mean : 0.0f;
+  }
 }
 
 WHET_CPU_FN float LargestOfHead(const Head& head, float* rows) {

@@ -40,6 +40,7 @@ void QuantizeHead(const HeadTask& task, int64_t index) {
       double& m = mean[static_cast<size_t>(d)];
       m = static_cast<double>(
           static_cast<float>(m / static_cast<double>(std::max<int64_t>(1, rows))));
+      if (!std::isfinite(m)) m = 0;
       task.out.mean.Set(index * dim + d, m);
     }
   }

@@ -40,7 +40,10 @@ class Head {
       const std::vector<double> values = Raw(row);
       for (size_t d = 0; d < values.size(); ++d) mean_[d] += values[d];
     }
-    for (double& m : mean_) m /= static_cast<double>(rows_);
+    for (double& m : mean_) {
+      m /= static_cast<double>(rows_);
+      if (!std::isfinite(static_cast<float>(m))) m = 0;
+    }
   }
 
   const std::vector<double>& mean() const { return mean_; }

@@ -129,9 +129,13 @@ TEST(QuantizeOnHostTest, WhatIsNotFiniteBecomesNaNAndSpoilsNoScale) {
   HostTensor x = Data("normal", "x", {1, 1, 4, 8});
   x.Set(9, NAN);
   x.Set(18, INFINITY);
-  const HostQuantized y = *QuantizeOnHost(x, {});
-  EXPECT_TRUE(std::isfinite(y.scale.At(0)));
-  for (int64_t i = 0; i < 32; ++i) EXPECT_EQ(std::isnan(y.bytes.At(i)), i == 9 || i == 18) << i;
+  for (const bool center : {false, true}) {
+    const HostQuantized y = *QuantizeOnHost(x, {.center = center});
+    EXPECT_TRUE(std::isfinite(y.scale.At(0)));
+    for (int64_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(std::isnan(y.bytes.At(i)), i == 9 || i == 18) << i << " centred " << center;
+    }
+  }
 }
 
 TEST(QuantizeOnHostTest, RefusesWhatItCannotDo) {

@@ -77,6 +77,7 @@ WHET_DEVICE void finish_statistics(const Arguments& a, const Shared& s, Int64 he
     float mean = 0.0f;
     if (SHAPE_CENTER == 1) {
       mean = static_cast<float>(sum / static_cast<double>(kSeq > 0 ? kSeq : 1));
+      if (!(whet::magnitude(mean) < whet::infinity())) mean = 0.0f;
       a.mean[head * kDim + channel] = mean;
     }
     if (SHAPE_CENTER == 2) mean = a.mean_in[head * kDim + channel];

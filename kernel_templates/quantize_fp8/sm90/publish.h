@@ -84,7 +84,8 @@ class Publisher {
     }
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) {
-      const float mean = static_cast<float>(sum[i] / static_cast<double>(kSeq));
+      float mean = static_cast<float>(sum[i] / static_cast<double>(kSeq));
+      if (!(fabsf(mean) < float_from_bits(0x7f800000u))) mean = 0.0f;
       a_.mean[head * static_cast<Int64>(kDim) + 32 * i + lane_] = mean;
       scratch[32 * i + lane_] = -mean;
     }

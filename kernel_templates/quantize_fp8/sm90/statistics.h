@@ -118,7 +118,9 @@ class Statistics {
       for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float x = rows.at(b, 0, e), y = rows.at(b, 0, 2 + e);
+          float x = rows.at(b, 0, e), y = rows.at(b, 0, 2 + e);
+          x += x - x;  // an infinity becomes a NaN, and does not count
+          y += y - y;
           most_[b][e] = fmaxf(most_[b][e], fmaxf(x, y));
           least_[b][e] = fminf(least_[b][e], fminf(x, y));
         }
