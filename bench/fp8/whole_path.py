@@ -8,7 +8,7 @@ For each shape (16,384 tokens, causal; 32 heads of 128, 16 heads of 192/128) eve
 pause), then is timed with events; candidates take turns A B B A. Candidates: cuDNN in BF16 (through PyTorch), Whet's whole call, and its two halves: the
 keys and values, which a prefill of many chunks quantises once, and the queries with attention. Where the time goes is whet_fp8_attention_time's answer:
 each part alone, launched and waited for. Outputs are poisoned, then compared with float64 attention on sampled rows of the BF16 tensors, before and
-after: a whole call that is off by more than --limit fails the bench. Data: normal, or --captured q, k, v."""
+after: a whole call that is off by more than --limit fails the bench. Data: normal."""
 import argparse, json, math, os, statistics, sys, time
 import torch
 import torch.nn.functional as F
