@@ -1,0 +1,75 @@
+// The BF16 attention kernel for Hopper through the compiler that the runtime uses: right where spills, or products that the assembler makes to
+// wait for each other, would cost much of the speed and change no result.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernel_templates/embedded_templates.h"
+#include "src/base/files.h"
+#include "src/compile/nvrtc/nvrtc.h"
+#include "src/model/kernel_template.h"
+
+namespace whet {
+namespace {
+
+struct Shape {
+  int64_t batch, heads, seq, dqk, dv;
+};
+
+TEST(NvrtcAttentionTest, DefaultsOnHopperDoNotSpillAndDoNotSerialise) {
+  const absl::StatusOr<TemporaryDirectory> made =
+      TemporaryDirectory::Create("whet-nvrtc-attention-test-");
+  ASSERT_TRUE(made.ok()) << made.status();
+  FailureStore failures(JoinPath(made->path(), "failures"));
+  HelperProcess helper("");
+  const absl::StatusOr<std::unique_ptr<Compiler>> compiler = OpenNvrtc("", &helper, &failures);
+  if (absl::IsNotFound(compiler.status())) {
+    GTEST_SKIP() << "SKIPPED: NVRTC is not installed: " << compiler.status();
+  }
+  ASSERT_TRUE(compiler.ok()) << compiler.status();
+  TemplateFiles files;
+  for (const auto& [path, text] : EmbeddedTemplates()) {
+    files.emplace(std::string(path), std::string(text));
+  }
+  const absl::StatusOr<KernelTemplate> t = KernelTemplate::Parse("attention_forward", files);
+  ASSERT_TRUE(t.ok()) << t.status();
+  const Target target = *Target::Parse("sm_90a");
+  const DeviceLimits limits = {
+      .compute_units = 132, .l2_bytes = 50 << 20, .shared_bytes_max = 227 << 10};
+  const std::vector<Shape> shapes = {
+      {4, 32, 4096, 128, 128}, {16, 16, 1024, 192, 128}, {4, 51, 4096, 80, 80}};
+  for (const Shape& s : shapes) {
+    FieldValues fields = {{"dtype", "bf16"},     {"batch", s.batch}, {"heads_q", s.heads},
+                          {"heads_kv", s.heads}, {"seq_q", s.seq},   {"seq_kv", s.seq},
+                          {"dqk", s.dqk},        {"dv", s.dv},       {"causal", 1}};
+    for (const auto& [tensor, dim] :
+         {std::pair("q", s.dqk), {"k", s.dqk}, {"v", s.dv}, {"o", s.dv}}) {
+      fields.emplace_back(absl::StrCat(tensor, "_stride_b"), s.heads * s.seq * dim);
+      fields.emplace_back(absl::StrCat(tensor, "_stride_h"), s.seq * dim);
+      fields.emplace_back(absl::StrCat(tensor, "_stride_s"), dim);
+    }
+    const absl::StatusOr<Problem> problem = t->MakeProblem(fields);
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    const absl::StatusOr<std::vector<Variant>> variants = t->Variants(*problem, target, limits);
+    ASSERT_TRUE(variants.ok()) << variants.status();
+    const Variant& first = variants->front();
+    ASSERT_EQ(first.kernel, "sm90");
+    const absl::StatusOr<Specialization> unit = t->Specialize(*problem, first, target, limits);
+    ASSERT_TRUE(unit.ok()) << unit.status();
+    CompileRequest request;
+    request.label = first.id();
+    request.source = unit->source;
+    request.entry = unit->entry;
+    request.target = target;
+    const absl::StatusOr<CodeObject> object = (*compiler)->Compile(request);
+    ASSERT_TRUE(object.ok()) << object.status();
+    EXPECT_EQ(object->resources.spill_bytes, 0) << s.dqk << "/" << s.dv << " " << first.id();
+    EXPECT_FALSE(absl::StrContains(object->log, "serialized")) << object->log;
+  }
+}
+
+}  // namespace
+}  // namespace whet
