@@ -24,13 +24,14 @@ double MatrixFlops(const LoopCounts& loop) {
   double flops = 0;
   for (const auto& [operation, number] : loop.matrix) {
     if (!absl::StartsWith(operation, "v_mfma")) continue;
-    // v_mfma_f32_32x32x16_bf16, v_mfma_f32_32x32x8bf16_1k
+    // v_mfma_f32_32x32x16_bf16, v_mfma_f32_32x32x8bf16_1k. Those of 16 rows are row sums, no work that was asked for.
     const size_t shape = operation.find('_', 7);
     int rows = 0;
     int columns = 0;
     int depth = 0;
     if (shape != std::string::npos &&
-        std::sscanf(operation.c_str() + shape, "_%dx%dx%d", &rows, &columns, &depth) == 3) {
+        std::sscanf(operation.c_str() + shape, "_%dx%dx%d", &rows, &columns, &depth) == 3 &&
+        rows == 32) {
       flops += 2.0 * rows * columns * depth * number;
     }
   }

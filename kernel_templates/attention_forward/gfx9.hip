@@ -30,6 +30,12 @@ constexpr int kStages = 3;
 // A row's reference moves when its maximum has outgrown it by 2^kLazyBits: P and the sums are floating-point numbers, so it need not
 // be near.
 constexpr float kLazyBits = 16.0f;
+// Row sums from the rounded P, by a matrix instruction with ones, instead of from what it was before rounding.
+constexpr bool kMatrixSums = TUNE_SUMS == 1;
+// P rounded toward zero takes one instruction for two instead of three. Matrix sums lose what the weights lose. Others do not: rows with
+// many weights would come out 0.28 % too small in the mean, rows with one not at all, so half of that is made up for.
+constexpr bool kTruncate = TUNE_SUMS != 0;
+constexpr float kMadeUp = kTruncate && !kMatrixSums ? 1.0014f : 1.0f;
 
 constexpr int kDqk = SHAPE_DQK;
 constexpr int kDv = SHAPE_DV;
@@ -40,6 +46,8 @@ constexpr Int64 kBatchHeads = static_cast<Int64>(SHAPE_BATCH) * kHeadsQ;
 constexpr Int64 kBlocksPerHead = (kSeqQ + kBlockRows - 1) / kBlockRows;
 
 static_assert(SHAPE_DTYPE == WHET_BF16, "this kernel is for BF16");
+static_assert(!kMatrixSums || !SHAPE_LSE,
+              "the log-sum-exp needs sums of weights that are not rounded");
 static_assert(kWaves == 8, "the division of V among the waves is written for eight");
 static_assert(kDqk % 8 == 0 && kDqk <= 192 && kDv % 8 == 0 && kDv <= 128,
               "head dimensions must be multiples of 8, at most 192 and 128");
@@ -163,13 +171,13 @@ struct Loader {
     }
     v.advance(static_cast<RestBytes>(kKeys * SHAPE_V_STRIDE_S * 2ll));
   }
-  __device__ __attribute__((always_inline)) void store_keys(int stage) const {
+  __device__ __attribute__((always_inline)) void store_keys(int stage_at) const {
     WHET_UNROLL
     for (int i = 0; i < kKeyLoads; ++i) {
-      if (has_keys(i)) *(WHET_LDS(Uint4)*)(lds + stage * kKeyBytes + key_to[i]) = keys[i];
+      if (has_keys(i)) *(WHET_LDS(Uint4)*)(lds + stage_at + key_to[i]) = keys[i];
     }
   }
-  __device__ __attribute__((always_inline)) void store_values(int stage) const {
+  __device__ __attribute__((always_inline)) void store_values(int stage_at) const {
     if (!has_values()) return;
     // Four keys by two columns, transposed.
     const Uint2 even = {__builtin_amdgcn_perm(values[1], values[0], 0x05040100u),
@@ -177,7 +185,7 @@ struct Loader {
     const Uint2 odd = {__builtin_amdgcn_perm(values[1], values[0], 0x07060302u),
                        __builtin_amdgcn_perm(values[3], values[2], 0x07060302u)};
     const int unit = value_row / 4 % 4;
-    WHET_LDS(char)* const to = lds + kValuesAt + stage * kValueBytes + 8 * (unit / 2);
+    WHET_LDS(char)* const to = lds + kValuesAt + stage_at + 8 * (unit / 2);
     *(WHET_LDS(Uint2)*)(to + value_at(value_column, value_row / 16, unit % 2)) = even;
     *(WHET_LDS(Uint2)*)(to + value_at(value_column + 1, value_row / 16, unit % 2)) = odd;
   }
@@ -187,7 +195,7 @@ struct Loader {
 struct Rows {
   Uint4 query[kDepth];
   Float16 output[kColumns];
-  Float2 total;     // sums of the even and the odd scores
+  whet::RowSum<kMatrixSums> total;
   float reference;  // what the exponents are relative to, in powers of two; finite
   float
       bound;  // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
@@ -210,6 +218,15 @@ WHET_DEVICE Float16 multiply(Uint4 a, Uint4 b, Float16 c) {
                                                   __builtin_bit_cast(Short4, Uint2{b[2], b[3]}), c,
                                                   0, 0, 0);
 }
+
+// The weights of 16 keys join the row sums.
+WHET_DEVICE void add_to_total(whet::RowSum<true>& total, Short4 ones, Uint4 p) {
+  total.value = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(
+      ones, __builtin_bit_cast(Short4, Uint2{p[0], p[1]}), total.value, 0, 0, 0);
+  total.value = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(
+      ones, __builtin_bit_cast(Short4, Uint2{p[2], p[3]}), total.value, 0, 0, 0);
+}
+WHET_DEVICE void add_to_total(whet::RowSum<false>&, Short4, Uint4) {}
 
 // Hides the keys of a tile that a row may not see.
 WHET_DEVICE void mask(Float16& s, const Problem& p, Int64 key0) {
@@ -243,21 +260,23 @@ WHET_DEVICE void move_references(Rows& w, const Problem& p) {
     shrink = first ? 0.0f : whet::exp2_fast(w.reference - reference);
     w.reference = reference;
     w.bound = none ? grown : reference + kLazyBits;
-    w.total *= shrink;
+    w.total.value *= shrink;
   }
   WHET_UNROLL
-  for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[c], shrink, moving);
+  for (int c = 0; c + 1 < kColumns; c += 2)
+    whet::scale_both_if(w.output[c], w.output[c + 1], shrink, moving);
+  if (kColumns % 2 == 1) whet::scale_if(w.output[kColumns - 1], shrink, moving);
 }
 
-// A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded.
+// A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded, or later.
 WHET_DEVICE unsigned exponentiate(Rows& w, const Float16& s, float scale, int pair) {
   const Float2 score = {s[2 * pair], s[2 * pair + 1]};
   const Float2 scale2 = {scale, scale};
   const Float2 reference = {w.reference, w.reference};
   const Float2 exponent = score * scale2 - reference;
   const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
-  w.total += p;
-  return whet::pack_bf16_away(p[0], p[1]);
+  w.total.add(p);
+  return kTruncate ? whet::pack_bf16_down(p[0], p[1]) : whet::pack_bf16_away(p[0], p[1]);
 }
 
 // How many pairs of scores must have become probabilities by the end of a slot's vector work: spread evenly over the slots before the
@@ -271,11 +290,11 @@ constexpr int pairs_due(int slot) {
 }
 
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
-// once nobody reads the tile of K any more and half of V's reads are done.
-template <bool kHasNext, bool kMaskNext, class Middle>
-WHET_DEVICE void step(Rows& w, const Float16& now, Float16& next, const Problem& problem,
-                      Int64 next_key0, const Places& at, int key_offset, int key_offset_after,
-                      int value_offset, Middle middle) {
+// once nobody reads the tile of K any more and half of V's reads are done; `beside` in each of the kColumns slots from there on.
+template <bool kHasNext, bool kMaskNext, class Middle, class Beside>
+WHET_DEVICE void step(Rows& w, Short4 ones, const Float16& now, Float16& next,
+                      const Problem& problem, Int64 next_key0, const Places& at, int key_offset,
+                      int key_offset_after, int value_offset, Middle middle, Beside beside) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
   unsigned p[kPairs];
   // One fragment per slot: those of K, those of V, then the first of the next step's K.
@@ -321,12 +340,16 @@ WHET_DEVICE void step(Rows& w, const Float16& now, Float16& next, const Problem&
       exponentials();
       const Uint4 weights = {p[4 * group], p[4 * group + 1], p[4 * group + 2], p[4 * group + 3]};
       w.output[column] = multiply(fragment[slot], weights, w.output[column]);
+      if constexpr (column == 0) add_to_total(w.total, ones, weights);
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
         whet::for_each<(slot - kHalfOutput) * kFours / kColumns,
                        (slot + 1 - kHalfOutput) * kFours / kColumns>([&](
             auto number) __attribute__((always_inline)) {
           max_four(w, next, decltype(number)::kValue);
         });
+      }
+      if constexpr (kHasNext && slot >= kHalfOutput) {
+        beside(whet::Constant<slot - kHalfOutput>());
       }
     }
     whet::schedule_fence();
@@ -350,7 +373,11 @@ struct No {
   static constexpr bool kValue = false;
 };
 
-WHET_DEVICE int next_stage(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
+// Where the stage after the one at `at` lies, of stages of so many bytes.
+template <int kBytes>
+WHET_DEVICE int next_stage(int at) {
+  return at == (kStages - 1) * kBytes ? 0 : at + kBytes;
+}
 
 }  // namespace
 
@@ -406,7 +433,7 @@ extern "C" __global__ void
   }
 
   Rows w;
-  w.total = Float2{0.0f, 0.0f};
+  w.total.value = {};
   w.reference = 0.0f;
   w.bound = whet::negative_infinity();
   WHET_UNROLL
@@ -443,8 +470,8 @@ extern "C" __global__ void
     for (int t = 0; t < 3; ++t) {
       loader.load_keys();
       if (t < 2) loader.load_values();
-      loader.store_keys(t);
-      if (t < 2) loader.store_values(t);
+      loader.store_keys(t * kKeyBytes);
+      if (t < 2) loader.store_values(t * kValueBytes);
     }
     loader.load_values();
     loader.load_keys();
@@ -453,6 +480,9 @@ extern "C" __global__ void
     at.keys = lds + lane % 32 * kKeyPitch + 16 * problem.half;
     at.values[0] = lds + kValuesAt + value_at(lane % 32, 0, problem.half);
     at.values[1] = lds + kValuesAt + value_at(lane % 32, 1, problem.half);
+
+    const unsigned one = whet::sum_operand(lane);
+    const Short4 ones = __builtin_bit_cast(Short4, Uint2{one, one});
 
     Float16 even = {}, odd = {};
     whet::wait_lds();
@@ -471,36 +501,44 @@ extern "C" __global__ void
     for (int f = 0; f < kLead; ++f)
       w.ahead[f] = *(const WHET_LDS(Uint4)*)(at.keys + kKeyBytes + 32 * f);
 
-    // Stage of K(t+1) and of V(t).
-    int key_stage = 1, value_stage = 0;
+    // Where the stages of K(t+1) and of V(t) lie.
+    int key_stage = kKeyBytes, value_stage = 0;
     int tile = 0;
-    // What happens once in a step, between two slots.
-    const auto exchange = [&](int key_stage_free, int value_stage_free)
-        __attribute__((always_inline)) {
-      // In step t: what this wave wrote a step ago is in LDS, and after the barrier what every wave wrote. Nobody reads K(t) and V(t-1)
-      // any more.
+    // What happens once in a step, between two slots: what this wave wrote a step ago is in LDS, and after the barrier what every wave wrote.
+    // In step t nobody reads K(t) and V(t-1) any more.
+    const auto middle = [&]() __attribute__((always_inline)) {
       whet::wait_lds();
       whet::meet();
       whet::schedule_fence();
-      loader.store_values(value_stage_free);
+    };
+    // Then these four pieces of work in order. All at once they would leave the matrix pipe with nothing to do, because the other wave of
+    // the SIMD comes from the same barrier.
+    const auto hand_over = [&](auto piece, int key_stage_free, int value_stage_free)
+        __attribute__((always_inline)) {
+      constexpr int kPiece = decltype(piece)::kValue;
       whet::schedule_fence();
-      loader.load_values();
-      whet::schedule_fence();
-      loader.store_keys(key_stage_free);
-      whet::schedule_fence();
-      loader.load_keys();
+      if constexpr (kPiece == 0) loader.store_values(value_stage_free);
+      if constexpr (kPiece == 1) loader.load_values();
+      if constexpr (kPiece == 2) loader.store_keys(key_stage_free);
+      if constexpr (kPiece == 3) loader.load_keys();
       whet::schedule_fence();
     };
+    constexpr int kPieces = 4;
     const auto advance = [&](auto has_next, auto mask_next, const Float16& now, Float16& next)
         __attribute__((always_inline)) {
-      const int key_after = next_stage(key_stage);
-      const int value_after = next_stage(value_stage);
-      const auto middle = [&]() __attribute__((always_inline)) {
-        exchange(next_stage(key_after), next_stage(value_after));
+      const int key_after = next_stage<kKeyBytes>(key_stage);
+      const int value_after = next_stage<kValueBytes>(value_stage);
+      const auto beside = [&](auto slot) __attribute__((always_inline)) {
+        constexpr int kSlot = decltype(slot)::kValue;
+        whet::for_each<(kSlot * kPieces + kColumns - 1) / kColumns,
+                       ((kSlot + 1) * kPieces + kColumns - 1) / kColumns>([&](
+            auto piece) __attribute__((always_inline)) {
+          hand_over(piece, next_stage<kKeyBytes>(key_after), next_stage<kValueBytes>(value_after));
+        });
       };
       step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(
-          w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
-          key_after * kKeyBytes, value_stage * kValueBytes, middle);
+          w, ones, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage,
+          key_after, value_stage, middle, beside);
       if (!decltype(has_next)::kValue) return;
       key_stage = key_after;
       value_stage = value_after;
@@ -520,21 +558,45 @@ extern "C" __global__ void
     WHET_UNROLL
     for (int c = 0; c < kColumns; ++c) WHET_PIN(w.output[c]);
     for (; tile + 1 < tiles; ++tile) {
-      const int key_after = next_stage(key_stage);
-      const int value_after = next_stage(value_stage);
-      exchange(next_stage(key_after), next_stage(value_after));
+      const int key_after = next_stage<kKeyBytes>(key_stage);
+      const int value_after = next_stage<kValueBytes>(value_stage);
+      middle();
+      whet::for_each<0, kPieces>([&](auto piece) __attribute__((always_inline)) {
+        hand_over(piece, next_stage<kKeyBytes>(key_after), next_stage<kValueBytes>(value_after));
+      });
       key_stage = key_after;
       value_stage = value_after;
     }
   }
 
   const Int64 row = problem.lane_row;
-  const float half_total = w.total[0] + w.total[1];
-  const float total = half_total + whet::other_half(half_total);
-  if (row >= kSeqQ) return;
-  const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-  unsigned long long suspects =
-      0;  // outputs that are NaN, perhaps for a value that the row does not see
+  const auto seen_row = [&]() __attribute__((always_inline)) {
+    const Int64 seen = SHAPE_CAUSAL ? row + 1 + kSeqKv - kSeqQ : kSeqKv;
+    return whet::SeenRow{
+        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S,
+        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
+        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
+        SHAPE_K_STRIDE_S,
+        SHAPE_V_STRIDE_S,
+        seen < kSeqKv ? seen : kSeqKv,
+        kDqk,
+        negative ? -problem.scale : problem.scale,
+        w.reference};
+  };
+  float total;
+  if constexpr (kMatrixSums) {
+    if (row >= kSeqQ) return;
+    total = w.total.value[0];
+    // The sums of rows 16 apart share an instruction, which hands one's NaN to the other.
+    if (__builtin_expect(total != total, 0)) total = whet::seen_total(seen_row());
+  } else {
+    const float half_total = w.total.value[0] + w.total.value[1];
+    total = half_total + whet::other_half(half_total);
+    if (row >= kSeqQ) return;
+  }
+  // A total of NaN stays.
+  const float inverse = total == 0.0f ? 0.0f : kMadeUp / total;
+  unsigned long long suspects = 0;  // outputs that are NaN though the sum is not
   unsigned short* const to =
       o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
@@ -555,28 +617,18 @@ extern "C" __global__ void
       }
     }
   }
-  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0 && total > 0.0f, 0)) {
-    const Int64 seen = row + 1 + kSeqKv - kSeqQ;
-    const whet::SeenRow again = {
-        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S,
-        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
-        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
-        SHAPE_K_STRIDE_S,
-        SHAPE_V_STRIDE_S,
-        seen < kSeqKv ? seen : kSeqKv,
-        kDqk,
-        negative ? -problem.scale : problem.scale,
-        w.reference,
-        total};
+  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0 && total == total, 0)) {
+    const whet::SeenRow again = seen_row();
     for (int i = 0; i < 16 * kColumns; ++i) {
       const int column = 32 * (i / 16) + 8 * (i / 4 % 4) + 4 * problem.half + i % 4;
-      if ((suspects >> i & 1) != 0) to[column] = whet::output_over_seen(again, column);
+      if ((suspects >> i & 1) != 0)
+        to[column] = whet::bf16_from_float(whet::seen_output(again, column));
     }
   }
   if (SHAPE_LSE && problem.half == 0) {
-    const float value = total > 0.0f
-                            ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f
-                            : whet::negative_infinity();
+    const float value = total == 0.0f
+                            ? whet::negative_infinity()
+                            : (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f;
     lse[batch_head * kSeqQ + row] = value;
   }
 }

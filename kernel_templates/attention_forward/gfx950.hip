@@ -13,7 +13,8 @@
 // line holds rows i, i + 16, i + 32, i + 48 (128-wide rows; i + 8 j for 64-wide ones), and lines are padded by 16 bytes for K and 64
 // for V, which spreads both kinds of reads evenly over the banks with no address arithmetic.
 //
-// The running maximum is a reference that only moves when a row's maximum has outgrown it by 2^kLazyBits: the sums stay exact.
+// The running maximum is a reference that only moves when a row's maximum has outgrown it by 2^kLazyBits: the sums stay exact. With
+// TUNE_SUMS they are taken from the rounded P, by a matrix instruction with ones.
 #include "common/amd.h"
 #include "common/amd_hidden.h"
 
@@ -32,6 +33,9 @@ constexpr int kBlockRows = kRows * kWaves;
 constexpr int kKeys = 64;
 constexpr int kStages = 3;
 constexpr float kLazyBits = 16.0f;
+constexpr bool kMatrixSums = TUNE_SUMS != 0;
+static_assert(!kMatrixSums || !SHAPE_LSE,
+              "the log-sum-exp needs sums of weights that are not rounded");
 
 constexpr int kDqk = SHAPE_DQK;
 constexpr int kDv = SHAPE_DV;
@@ -206,7 +210,7 @@ struct Scores {
 struct Rows {
   Bf16x8 query[kDepth];
   Float16 output[kColumns];
-  Float2 total;     // sums of the even and the odd scores
+  whet::RowSum<kMatrixSums> total;
   float reference;  // what the exponents are relative to, in powers of two; finite
   float
       bound;  // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
@@ -253,13 +257,13 @@ WHET_DEVICE void move_references(Rows& w, const Problem& p) {
     shrink = first ? 0.0f : whet::exp2_fast(w.reference - reference);
     w.reference = reference;
     w.bound = none ? grown : reference + kLazyBits;
-    w.total *= shrink;
+    w.total.value *= shrink;
   }
   WHET_UNROLL
   for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[c], shrink, moving);
 }
 
-// A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded.
+// A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded, or later.
 WHET_DEVICE unsigned exponentiate(Rows& w, const Scores& s, float scale, int pair) {
   const int b = pair / 8, r = pair % 8 * 2;
   const Float2 score = {s.block[b][r], s.block[b][r + 1]};
@@ -267,7 +271,7 @@ WHET_DEVICE unsigned exponentiate(Rows& w, const Scores& s, float scale, int pai
   const Float2 reference = {w.reference, w.reference};
   const Float2 exponent = score * scale2 - reference;
   const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
-  w.total += p;
+  w.total.add(p);
   return __builtin_bit_cast(unsigned, __builtin_convertvector(p, whet::Bf16x2));
 }
 
@@ -287,10 +291,16 @@ WHET_DEVICE Bf16x8 probabilities(const unsigned (&p)[kPairs], int group) {
   return __builtin_bit_cast(Bf16x8, four);
 }
 
+// The weights of 16 keys join the row sums.
+WHET_DEVICE void add_to_total(whet::RowSum<true>& total, Bf16x8 ones, Bf16x8 p) {
+  total.value = __builtin_amdgcn_mfma_f32_16x16x32_bf16(ones, p, total.value, 0, 0, 0);
+}
+WHET_DEVICE void add_to_total(whet::RowSum<false>&, Bf16x8, Bf16x8) {}
+
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
 // once nobody reads the tile of K any more and half of V's reads are done.
 template <bool kHasNext, bool kMaskNext, class Middle>
-WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& problem,
+WHET_DEVICE void step(Rows& w, Bf16x8 ones, const Scores& now, Scores& next, const Problem& problem,
                       Int64 next_key0, const Places& at, int key_offset, int key_offset_after,
                       int value_offset, Middle middle) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
@@ -340,6 +350,7 @@ WHET_DEVICE void step(Rows& w, const Scores& now, Scores& next, const Problem& p
       exponentials();
       w.output[column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(
           fragment[slot], probabilities(p, group), w.output[column], 0, 0, 0);
+      if constexpr (column == 0) add_to_total(w.total, ones, probabilities(p, group));
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
         constexpr int rest = kSlots - kHalfOutput;
         whet::for_each<(slot - kHalfOutput) * kFours / rest,
@@ -426,7 +437,7 @@ extern "C" __global__ void
   }
 
   Rows w;
-  w.total = Float2{0.0f, 0.0f};
+  w.total.value = {};
   w.reference = 0.0f;
   w.bound = whet::negative_infinity();
   WHET_UNROLL
@@ -480,6 +491,9 @@ extern "C" __global__ void
     at.values = lds + kValuesAt + kValuePanel.row_at(4 * problem.half + lane % 16 / 4) +
                 32 * (lane / 16 % 2) + 8 * (lane % 4);
 
+    const unsigned one = whet::sum_operand(lane);
+    const Bf16x8 ones = __builtin_bit_cast(Bf16x8, Uint4{one, one, one, one});
+
     Scores even, odd;
     whet::wait_memory<0>();
     whet::meet();
@@ -526,8 +540,8 @@ extern "C" __global__ void
         exchange(tile, key_stage, next_stage(value_after));
       };
       step<decltype(has_next)::kValue, decltype(mask_next)::kValue>(
-          w, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at, key_stage * kKeyBytes,
-          key_after * kKeyBytes, value_stage * kValueBytes, middle);
+          w, ones, now, next, problem, static_cast<Int64>(tile + 1) * kKeys, at,
+          key_stage * kKeyBytes, key_after * kKeyBytes, value_stage * kValueBytes, middle);
       if (!decltype(has_next)::kValue) return;
       key_stage = key_after;
       value_stage = value_after;
@@ -557,10 +571,30 @@ extern "C" __global__ void
   }
 
   const Int64 row = problem.lane_row;
-  const float total = sum_over_halves(w.total[0] + w.total[1]);
-  const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-  unsigned long long suspects =
-      0;  // outputs that are NaN, perhaps for a value that the row does not see
+  const auto seen_row = [&]() __attribute__((always_inline)) {
+    const Int64 seen = SHAPE_CAUSAL ? row + 1 + kSeqKv - kSeqQ : kSeqKv;
+    return whet::SeenRow{
+        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S,
+        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
+        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
+        SHAPE_K_STRIDE_S,
+        SHAPE_V_STRIDE_S,
+        seen < kSeqKv ? seen : kSeqKv,
+        kDqk,
+        negative ? -problem.scale : problem.scale,
+        w.reference};
+  };
+  float total;
+  if constexpr (kMatrixSums) {
+    total = w.total.value[0];
+    // The sums of rows 16 apart share an instruction, which hands one's NaN to the other.
+    if (row < kSeqQ && __builtin_expect(total != total, 0)) total = whet::seen_total(seen_row());
+  } else {
+    total = sum_over_halves(w.total.value[0] + w.total.value[1]);
+  }
+  // A total of NaN stays.
+  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+  unsigned long long suspects = 0;  // outputs that are NaN though the sum is not
   unsigned short* const to =
       o + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H + row * SHAPE_O_STRIDE_S;
   WHET_UNROLL
@@ -591,28 +625,18 @@ extern "C" __global__ void
       }
     }
   }
-  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0 && total > 0.0f, 0)) {
-    const Int64 seen = row + 1 + kSeqKv - kSeqQ;
-    const whet::SeenRow again = {
-        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S,
-        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
-        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
-        SHAPE_K_STRIDE_S,
-        SHAPE_V_STRIDE_S,
-        seen < kSeqKv ? seen : kSeqKv,
-        kDqk,
-        negative ? -problem.scale : problem.scale,
-        w.reference,
-        total};
+  if (SHAPE_CAUSAL && __builtin_expect(suspects != 0 && total == total, 0)) {
+    const whet::SeenRow again = seen_row();
     for (int i = 0; i < 16 * kColumns; ++i) {
       const int column = 32 * (i / 16) + 16 * (i / 8 % 2) + 8 * problem.half + i % 8;
-      if ((suspects >> i & 1) != 0) to[column] = whet::output_over_seen(again, column);
+      if ((suspects >> i & 1) != 0)
+        to[column] = whet::bf16_from_float(whet::seen_output(again, column));
     }
   }
   if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {
-    const float value = total > 0.0f
-                            ? (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f
-                            : whet::negative_infinity();
+    const float value = total == 0.0f
+                            ? whet::negative_infinity()
+                            : (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f;
     lse[batch_head * kSeqQ + row] = value;
   }
 }

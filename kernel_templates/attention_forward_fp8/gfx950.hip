@@ -401,7 +401,7 @@ extern "C" __global__ void
     const float start = kExact ? w[g].origin[0] : w[g].start;
     const float reference = (W::kTop - start) * (1.0f / W::kUnit) - W::kLift;
     if (SHAPE_CAUSAL && __builtin_expect(suspects != 0, 0)) {
-      whet::HiddenRow hidden;
+      whet::SeenRowFp8<false> hidden;
       hidden.q = q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H + row * SHAPE_Q_STRIDE_S;
       hidden.k = k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H;
       hidden.v = v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H;
@@ -413,7 +413,7 @@ extern "C" __global__ void
       for (int i = 0; i < 16 * kColumns; ++i) {
         const int column = 32 * (i / 16) + 16 * problem.half + i % 16;
         if ((suspects >> i & 1) != 0 && column < kDv)
-          to[column] = whet::bf16_from_float(whet::output_without_hidden<false>(hidden, column) *
+          to[column] = whet::bf16_from_float(whet::seen_output(hidden, column) *
                                              v_scale[batch * SHAPE_HEADS_KV + head_kv]);
       }
     }

@@ -68,6 +68,29 @@ WHET_DEVICE unsigned pack_bf16_away(float low, float high) {
   return __builtin_amdgcn_perm(float_bits(high) + 0x8000u, float_bits(low) + 0x8000u, 0x07060302u);
 }
 
+// The same rounded toward zero: one instruction.
+WHET_DEVICE unsigned pack_bf16_down(float low, float high) {
+  return __builtin_amdgcn_perm(float_bits(high), float_bits(low), 0x07060302u);
+}
+
+// Row sums of P: either two partial sums of a lane's own keys, or whole sums from a 16 x 16 product whose first operand sum_operand gives
+// and whose second is P as a 32 x 32 product takes it.
+template <bool kMatrix>
+struct RowSum {
+  Float2 value;
+  __device__ __attribute__((always_inline)) void add(Float2 weights) { value += weights; }
+};
+template <>
+struct RowSum<true> {
+  Float4 value;  // all the same
+  __device__ __attribute__((always_inline)) void add(Float2) {}
+};
+// Two BF16 ones or zeros. The 16-column product takes a lane's row c as column c % 16 in the k group lane / 16; a row i of ones adds up the
+// groups of those 16 query rows that its result is for: lane / 16 even, the lower.
+WHET_DEVICE unsigned sum_operand(int lane) {
+  return lane / 4 % 2 == lane / 16 % 2 ? 0x3f803f80u : 0u;
+}
+
 // Waits until at most kOutstanding of this wave's vector memory operations are in flight. Says nothing about LDS accesses.
 template <int kOutstanding>
 WHET_DEVICE void wait_memory() {
@@ -125,6 +148,65 @@ WHET_DEVICE void scale_if(Float16& x, float factor, unsigned long long mask) {
   WHET_UNROLL
   for (int i = 0; i < 8; ++i) x[2 * i] = part[i][0], x[2 * i + 1] = part[i][1];
   WHET_PIN(x);
+#endif
+}
+
+// A word whose contents do not matter.
+WHET_DEVICE unsigned any_word() {
+#if WHET_EMULATOR
+  return 0;
+#else
+  unsigned word;
+  // Volatile, so that each is a register of its own that may be overwritten.
+  asm volatile("" : "=v"(word));
+  return word;
+#endif
+}
+
+#define WHET_SCALE_PAIR(number) "v_pk_mul_f32 %" #number ", %" #number ", %16 op_sel_hi:[1,0]\n"
+#define WHET_SCALE_8_PAIRS(a, b, c, d, e, f, g, h) \
+  WHET_SCALE_PAIR(a)                               \
+  WHET_SCALE_PAIR(b)                               \
+  WHET_SCALE_PAIR(c)                               \
+  WHET_SCALE_PAIR(d)                               \
+  WHET_SCALE_PAIR(e)                               \
+  WHET_SCALE_PAIR(f) WHET_SCALE_PAIR(g) WHET_SCALE_PAIR(h)
+
+// Both *= factor where mask, the same in all lanes, is not zero; like scale_if.
+WHET_DEVICE void scale_both_if(Float16& x, Float16& y, float factor, unsigned long long mask) {
+#if WHET_EMULATOR
+  if (mask != 0) x *= factor, y *= factor;
+#else
+  WHET_PIN(x);
+  WHET_PIN(y);
+  Float2 part[16];
+  WHET_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    part[i] = Float2{x[2 * i], x[2 * i + 1]};
+    part[8 + i] = Float2{y[2 * i], y[2 * i + 1]};
+  }
+  const Float2 factors = {factor, float_from_bits(any_word())};
+  asm volatile(
+      "s_cmp_eq_u64 %17, 0\n"
+      "s_cbranch_scc1 .Lwhet_keep%=\n"
+      "s_nop 7\n"
+      "s_nop 7\n"
+      "s_nop 3\n"  //
+      WHET_SCALE_8_PAIRS(0, 1, 2, 3, 4, 5, 6, 7) WHET_SCALE_8_PAIRS(8, 9, 10, 11, 12, 13, 14, 15)
+      "s_nop 3\n"
+      ".Lwhet_keep%=:"
+      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]),
+        "+v"(part[6]), "+v"(part[7]), "+v"(part[8]), "+v"(part[9]), "+v"(part[10]), "+v"(part[11]),
+        "+v"(part[12]), "+v"(part[13]), "+v"(part[14]), "+v"(part[15])
+      : "v"(factors), "s"(mask)
+      : "scc");
+  WHET_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    x[2 * i] = part[i][0], x[2 * i + 1] = part[i][1];
+    y[2 * i] = part[8 + i][0], y[2 * i + 1] = part[8 + i][1];
+  }
+  WHET_PIN(x);
+  WHET_PIN(y);
 #endif
 }
 

@@ -7,6 +7,7 @@
 // bytes, so what remains is the ripple of a few percent.
 #pragma once
 #include "common/amd.h"
+#include "common/amd_hidden.h"
 
 namespace whet {
 
@@ -60,18 +61,6 @@ struct Weights {
 #else
 #define WHET_PIN_ACCUMULATOR(x) asm volatile("" : "+a"(x))
 #endif
-
-// A word whose contents do not matter.
-WHET_DEVICE unsigned any_word() {
-#if WHET_EMULATOR
-  return 0;
-#else
-  unsigned word;
-  // Volatile, so that each is a register of its own that may be overwritten.
-  asm volatile("" : "=v"(word));
-  return word;
-#endif
-}
 
 #if !WHET_EMULATOR
 #define WHET_BYTE_OF(word, score, byte)                             \
@@ -145,53 +134,6 @@ WHET_DEVICE void settle_weights() {
 #endif
 }
 
-#define WHET_SCALE_PAIR(number) "v_pk_mul_f32 %" #number ", %" #number ", %16 op_sel_hi:[1,0]\n"
-#define WHET_SCALE_8_PAIRS(a, b, c, d, e, f, g, h) \
-  WHET_SCALE_PAIR(a)                               \
-  WHET_SCALE_PAIR(b)                               \
-  WHET_SCALE_PAIR(c)                               \
-  WHET_SCALE_PAIR(d)                               \
-  WHET_SCALE_PAIR(e)                               \
-  WHET_SCALE_PAIR(f) WHET_SCALE_PAIR(g) WHET_SCALE_PAIR(h)
-
-// Both *= factor where mask, the same in all lanes, is not zero; like scale_if.
-WHET_DEVICE void scale_both_if(Float16& x, Float16& y, float factor, unsigned long long mask) {
-#if WHET_EMULATOR
-  if (mask != 0) x *= factor, y *= factor;
-#else
-  WHET_PIN(x);
-  WHET_PIN(y);
-  Float2 part[16];
-  WHET_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    part[i] = Float2{x[2 * i], x[2 * i + 1]};
-    part[8 + i] = Float2{y[2 * i], y[2 * i + 1]};
-  }
-  const Float2 factors = {factor, float_from_bits(any_word())};
-  asm volatile(
-      "s_cmp_eq_u64 %17, 0\n"
-      "s_cbranch_scc1 .Lwhet_keep%=\n"
-      "s_nop 7\n"
-      "s_nop 7\n"
-      "s_nop 3\n"  //
-      WHET_SCALE_8_PAIRS(0, 1, 2, 3, 4, 5, 6, 7) WHET_SCALE_8_PAIRS(8, 9, 10, 11, 12, 13, 14, 15)
-      "s_nop 3\n"
-      ".Lwhet_keep%=:"
-      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]),
-        "+v"(part[6]), "+v"(part[7]), "+v"(part[8]), "+v"(part[9]), "+v"(part[10]), "+v"(part[11]),
-        "+v"(part[12]), "+v"(part[13]), "+v"(part[14]), "+v"(part[15])
-      : "v"(factors), "s"(mask)
-      : "scc");
-  WHET_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    x[2 * i] = part[i][0], x[2 * i + 1] = part[i][1];
-    y[2 * i] = part[8 + i][0], y[2 * i + 1] = part[8 + i][1];
-  }
-  WHET_PIN(x);
-  WHET_PIN(y);
-#endif
-}
-
 // The value of a byte.
 template <bool kFnuz>
 WHET_DEVICE float e4m3_value(unsigned byte) {
@@ -204,36 +146,29 @@ WHET_DEVICE float e4m3_value(unsigned byte) {
   return nan ? float_from_bits(0x7fc00000u) : byte & 0x80u ? -size : size;
 }
 
-// One row of a problem of attention_forward_fp8, for output_without_hidden.
-struct HiddenRow {
+// A row of attention_forward_fp8 for seen_output, whose result lacks v_scale.
+template <bool kFnuz>
+struct SeenRowFp8 {
   const unsigned char* q;  // the row
   const unsigned char* k;  // of the head
   const unsigned char* v;  // of the head
   const float* k_scale;    // of the head
   float factor;            // of logits, in powers of two and without the key's scale; its sign too
   float reference;         // near the largest logit
-  Int64 visible;           // keys
-};
+  Int64 visible;           // keys, from the first; none if negative
 
-// One output, without its v_scale, from the definition. A matrix instruction multiplies every value of a tile by some weight, and a
-// value that is NaN by the weight 0 too, if the key is hidden: where an output has become NaN and some keys of its tiles are hidden,
-// this says what it should be. NaN if a visible value is.
-template <bool kFnuz>
-WHET_DEVICE float output_without_hidden(const HiddenRow& row, int channel) {
-  float sum = 0.0f, output = 0.0f;
-  for (Int64 j = 0; j < row.visible; ++j) {
-    const unsigned char* const key = row.k + j * SHAPE_K_STRIDE_S;
+  __device__ float weight(Int64 key) const {
+    const unsigned char* const at = k + key * SHAPE_K_STRIDE_S;
     float dot = 0.0f;
-    for (int d = 0; d < SHAPE_DQK; ++d)
-      dot += e4m3_value<kFnuz>(row.q[d]) * e4m3_value<kFnuz>(key[d]);
+    for (int d = 0; d < SHAPE_DQK; ++d) dot += e4m3_value<kFnuz>(q[d]) * e4m3_value<kFnuz>(at[d]);
     const Int64 block =
-        SHAPE_K_SCALE_ROWS > 0 ? j / (SHAPE_K_SCALE_ROWS > 0 ? SHAPE_K_SCALE_ROWS : 1) : 0;
-    const float p = exp2_fast(dot * row.factor * row.k_scale[block] - row.reference);
-    sum += p;
-    output += p * e4m3_value<kFnuz>(row.v[channel * static_cast<Int64>(SHAPE_V_STRIDE_D) + j]);
+        SHAPE_K_SCALE_ROWS > 0 ? key / (SHAPE_K_SCALE_ROWS > 0 ? SHAPE_K_SCALE_ROWS : 1) : 0;
+    return exp2_fast(dot * factor * k_scale[block] - reference);
   }
-  return output / sum;
-}
+  __device__ float value(Int64 key, int channel) const {
+    return e4m3_value<kFnuz>(v[channel * static_cast<Int64>(SHAPE_V_STRIDE_D) + key]);
+  }
+};
 
 // NaN if either is.
 WHET_DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b : max_float(a, b); }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "src/base/clock.h"
 #include "src/cli/command.h"
 #include "src/cli/device_flags.h"
@@ -58,6 +59,7 @@ class CheckCommand final : public Command {
   std::string variant_;
   std::string blocks_;
   int findings_ = 20;
+  int limit_ = 600;
 };
 
 void CheckCommand::Declare(Verb app) {
@@ -73,7 +75,8 @@ void CheckCommand::Declare(Verb app) {
       "for\n"
       "and published by a barrier, or while an asynchronous load owns it; LDS that is overwritten\n"
       "while others may read it; accesses outside LDS and the arguments; lanes and waves that\n"
-      "disagree on what comes next. Not seen: inline assembly (give plain code under\n"
+      "disagree on what comes next; blocks that do not end. Not seen: inline assembly (give plain "
+      "code under\n"
       "WHET_EMULATOR), the compiler's own waits, bank conflicts, time. Needs clang 20 or newer.");
   DeclareProblemFlags(verb_, &flags_);
   verb_.Find("operation").Required();
@@ -90,6 +93,10 @@ void CheckCommand::Declare(Verb app) {
       .Type("LIST");
   verb_.Option("--findings", &findings_, "End after so many different findings")
       .Range(1, 10000)
+      .ShowDefault();
+  verb_.Option("--limit", &limit_, "Give a block up after so many seconds: it does not end")
+      .Type("SECONDS")
+      .Range(1, 86400)
       .ShowDefault();
   DeclareTensorFlags(verb_, &flags_);
 }
@@ -273,6 +280,7 @@ Outcome CheckCommand::Emulate(Session& session, const KernelTemplate& kernel_tem
   launch.arguments = EmulatorArguments(input.tensors, &after);
   launch.blocks = *std::move(blocks);
   launch.max_findings = static_cast<size_t>(findings_);
+  launch.block_limit = absl::Seconds(limit_);
   if (const ProgressSink progress = console.Progress()) {
     launch.progress = [progress, &report](uint64_t done, uint64_t of) {
       progress(report.variant, "play", static_cast<int>(done), static_cast<int>(of));

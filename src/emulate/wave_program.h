@@ -17,7 +17,7 @@
 // Reported: reads of LDS bytes that were never written, that another wave wrote without wait and barrier, or that an asynchronous
 // load still owns; overwriting what others may be reading; accesses outside LDS and outside the arguments' buffers, and writes to
 // inputs (these end the run); lanes of a wave or waves of a block that disagree on what comes next; waves that pass different
-// numbers of barriers. Only asynchronous loads count for vmcnt: the kernel's other loads would make a wait cover more, never less.
+// numbers of barriers; blocks that do not end. Only asynchronous loads count for vmcnt: the kernel's other loads would make a wait cover more, never less.
 // Not modelled: time, bank conflicts, instruction hazards, memory order between blocks, atomics (executed plainly).
 #pragma once
 
@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "src/base/files.h"
 
 namespace whet::emulator {
@@ -70,6 +71,8 @@ struct EmulatorLaunch {
   std::vector<EmulatorArgument> arguments;
   std::vector<uint64_t> blocks;  // linear indices, x fastest; empty: all of them
   size_t max_findings = 20;      // a run ends once it has found so many different ones
+  // A block that takes longer is given up: that it does not end is the run's last finding. A block of attention takes seconds.
+  absl::Duration block_limit = absl::Minutes(10);
   // (optional) Called in the calling thread after each block: how many of how many are done.
   std::function<void(uint64_t done, uint64_t of)> progress;
 };

@@ -98,6 +98,18 @@ TEST_F(CheckTest, AccessOutsideLdsEndsTheRun) {
       << run;
 }
 
+TEST_F(CheckTest, KernelThatDoesNotEndIsGivenUp) {
+  tool_.Write("templates/turn/racy.hip",
+              Source("volatile float* flag = y; while (flag[0] != 7.0f) y[0] += 1.0f;", "0.0f"));
+  const ToolRun run = Check({"--kernel", "racy", "--limit", "1", "--blocks", "2"});
+  EXPECT_EQ(run.exit_code, 6) << run;
+  EXPECT_THAT(run.err,
+              HasSubstr("racy:pause=0 on gfx942 has 1 finding, the first: lane 0 of wave 0 "
+                        "(block 2) does not end: the block was given up after 1s"))
+      << run;
+  EXPECT_THAT(run.err, HasSubstr("racy.hip:5")) << run;
+}
+
 TEST_F(CheckTest, BadInputIsOneLine) {
   const struct {
     std::vector<std::string> arguments;
@@ -108,6 +120,7 @@ TEST_F(CheckTest, BadInputIsOneLine) {
       {{"--variant", "good:pause=7"}, 3, "pause"},
       {{"--blocks", "3-9"}, 3, "blocks of 0 to 3"},
       {{"--blocks", "many"}, 3, "many"},
+      {{"--limit", "0"}, 2, "--limit"},
       {{"--target", "sm_90a"}, 2, "--target"},
       {{"--variant", "a:b=1", "--kernel", "c"}, 2, "--kernel"},
   };

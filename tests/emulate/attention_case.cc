@@ -68,8 +68,8 @@ std::string Describe(const AttentionCase& c) {
   return absl::StrCat(c.kernel, " ", c.architecture, tune, c.bf16 ? " bf16" : " f32", " B", c.batch,
                       " H", c.heads_q, "/", c.heads_kv, " S", c.seq_q, "x", c.seq_kv, " D", c.dqk,
                       "/", c.dv, c.causal ? " causal" : "", c.lse ? " lse" : "",
-                      c.rows_first ? " bshd" : "", c.hidden_values ? " hidden values" : "", " gap ",
-                      c.gap);
+                      c.rows_first ? " bshd" : "", c.hidden_values ? " hidden values" : "",
+                      c.nan_query >= 0 ? " NaN query" : "", " gap ", c.gap);
 }
 
 absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
@@ -81,6 +81,10 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
   std::normal_distribution<float> normal(0.0f, c.spread);
   for (Tensor* t : {&q, &k, &v}) {
     for (size_t i = 0; i < t->count(); ++i) t->Set(static_cast<int64_t>(i), normal(random));
+  }
+  for (int head = 0; c.nan_query >= 0 && head < c.batch * c.heads_q; ++head) {
+    q.Set(q.At(head / c.heads_q, head % c.heads_q, c.nan_query) + 5,
+          std::numeric_limits<float>::quiet_NaN());
   }
   if (c.hidden_values) {
     for (int b = 0; b < c.batch; ++b) {
@@ -161,7 +165,7 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
         for (int d = 0; d < c.dv; ++d) {
           const double want = visible > 0 ? expected[static_cast<size_t>(d)] / sum : 0;
           const double got = o.Get(out + d);
-          if (c.hidden_values && !std::isfinite(want)) {
+          if (!std::isfinite(want)) {
             if (std::isfinite(got)) difference = std::numeric_limits<double>::infinity();
             continue;
           }
@@ -172,7 +176,7 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
           const double want =
               visible > 0 ? top + std::log(sum) : -std::numeric_limits<double>::infinity();
           const double got = lse[static_cast<size_t>((b * c.heads_q + h) * c.seq_q + i)];
-          const double error = want == got                                 ? 0
+          const double error = want == got || (std::isnan(want) && std::isnan(got)) ? 0
                                : std::isfinite(want) && std::isfinite(got) ? std::fabs(want - got)
                                                                            : 1e30;
           result.lse_error = std::max(result.lse_error, error);

@@ -31,7 +31,8 @@ struct AttentionCase {
   float scale = 0;      // 0: 1 / sqrt(dqk)
   int alignment = 16;
   bool hidden_values =
-      false;  // the last key's value is NaN and infinity: only the last row may see it
+      false;           // the last key's value is NaN and infinity: only the last row may see it
+  int nan_query = -1;  // a row of every head that holds a NaN: only it may become NaN
   std::vector<uint64_t> blocks;  // see EmulatorLaunch; rows of other blocks are not compared
 };
 

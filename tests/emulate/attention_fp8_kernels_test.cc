@@ -73,6 +73,8 @@ std::vector<AttentionFp8Case> Cases() {
     c.nan_key = -1;
     c.nan_value = 60;  // rows before the 30th do not see it
     add(c, {{"weights", 3}}, 40, 70, true);
+    c.nan_value = 15;  // rows before the 20th see no key at all
+    add(c, {{"weights", 3}}, 40, 20, true);
   }
   return cases;
 }

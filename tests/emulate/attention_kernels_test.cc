@@ -69,16 +69,29 @@ std::vector<AttentionCase> Cases() {
       ++variant;
     }
   }
-  // A value that rows do not see is not finite.
-  for (const char* kernel : {"gfx950", "gfx9"}) {
-    cases.push_back({.kernel = kernel,
-                     .architecture = std::string(kernel) == "gfx9" ? "gfx942" : "gfx950",
-                     .seq_q = 40,
-                     .seq_kv = 70,
-                     .dqk = 64,
-                     .dv = 64,
-                     .causal = true,
-                     .hidden_values = true});
+  // What is not finite stays in the rows that see it: a value (and rows that see no key at all), a query. Each with every kind of row sums.
+  for (const std::string kernel : {"gfx950", "gfx9"}) {
+    for (const int sums : {0, 1, 2}) {
+      if (kernel == "gfx950" && sums == 2) continue;
+      AttentionCase c{.kernel = kernel,
+                      .architecture = kernel == "gfx9" ? "gfx942" : "gfx950",
+                      .tune = {{"sums", sums}},
+                      .seq_q = 40,
+                      .seq_kv = 70,
+                      .dqk = 64,
+                      .dv = 64,
+                      .causal = true,
+                      .lse = sums != 1};
+      c.hidden_values = true;
+      cases.push_back(c);
+      c.seq_kv = 30;
+      cases.push_back(c);
+      c.hidden_values = false;
+      c.seq_kv = 70;
+      c.causal = sums != 1;
+      c.nan_query = 3;
+      cases.push_back(c);
+    }
   }
   // Logits that outgrow the first tile's maximum, so that references move; a negative scale; no LSE; every lead.
   for (const char* kernel : {"gfx950", "gfx9"}) {
@@ -96,6 +109,13 @@ std::vector<AttentionCase> Cases() {
     for (const int lead :
          std::string(kernel) == "gfx9" ? std::vector<int>{1, 2} : std::vector<int>{4, 6}) {
       c.tune = {{"lead", lead}};
+      cases.push_back(c);
+    }
+    // References that move with every kind of row sums.
+    c.spread = 6.0f;
+    for (const int sums :
+         std::string(kernel) == "gfx9" ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 1}) {
+      c.tune = {{"sums", sums}};
       cases.push_back(c);
     }
   }

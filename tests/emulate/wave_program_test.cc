@@ -149,6 +149,40 @@ extern "C" __global__ void count(int* out, int width) {
   EXPECT_EQ(out, std::vector<int>(out.size(), 1));
 }
 
+// Endless loops with and without memory accesses, and a lane that waits for another of its wave.
+TEST(WaveProgram, BlocksThatDoNotEndAreGivenUp) {
+  const struct {
+    const char* body;
+    std::vector<const char*> findings;
+  } cases[] = {
+      {"unsigned x = 1; while (x != 0) asm volatile(\"\" : \"+r\"(x)); out[t] = int(x);",
+       {"lane 0 of wave 0 (block 0) does not end", "wave 1: 64 lanes running"}},
+      {"volatile int* flag = out; if (t == 70) { while (flag[0] == 0) {} } out[t] = 1;", {}},
+      {"volatile int* flag = out + 1; if (t == 70) { while (flag[0] == 0) out[2] += 1; } "
+       "__syncthreads();",
+       {"lane 6 of wave 1 (block 0) does not end", "wave 0: at its barrier 1",
+        "6 waiting for the others", "kernel:7"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.body);
+    auto program = WaveProgram::Compile({Kernel(c.body), "test_kernel", "gfx950"});
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<int> in(256, 5), out(256, 0);
+    EmulatorLaunch launch;
+    launch.block = {128, 1, 1};
+    launch.shared_bytes = 1024;
+    launch.block_limit = absl::Milliseconds(300);
+    launch.arguments = {EmulatorArgument::Buffer("in", in.data(), 1024),
+                        EmulatorArgument::Writable("out", out.data(), 1024)};
+    const auto report = (*program)->Run(launch);
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_EQ(report->findings.size(), c.findings.empty() ? 0u : 1u);
+    for (const char* finding : c.findings) {
+      EXPECT_THAT(report->findings.front().text, HasSubstr(finding));
+    }
+  }
+}
+
 TEST(WaveProgram, SourceThatDoesNotCompileSaysWhere) {
   const auto program = WaveProgram::Compile(
       {"extern \"C\" __global__ void broken() { nonsense; }", "broken", "gfx950"});

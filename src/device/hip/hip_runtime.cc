@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "src/base/mutex.h"
+#include "src/device/hip/gpu_access.h"
 
 namespace whet {
 
@@ -41,9 +42,7 @@ absl::StatusOr<std::unique_ptr<const HipRuntime>> HipRuntime::Load(const std::st
   for (const HipResult error : {hip->hipInit(0), hip->hipGetDeviceCount(&count)}) {
     if (absl::Status s = hip->Check(error, absl::StrCat("find an AMD GPU through ", library));
         !s.ok()) {
-      return absl::UnavailableError(absl::StrCat(s.message(),
-                                                 "; a GPU needs the amdgpu driver and access to "
-                                                 "/dev/kfd and /dev/dri (groups render, video)"));
+      return absl::UnavailableError(absl::StrCat(s.message(), "; ", ExplainNoGpu(&ProbeFile)));
     }
   }
   return std::unique_ptr<const HipRuntime>(std::move(hip));

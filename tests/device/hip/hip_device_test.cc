@@ -5,13 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "src/base/files.h"
 #include "src/device/hip/amdgpu_sensors.h"
+#include "src/device/hip/gpu_access.h"
 #include "tests/support/fake_gpu/device_session.h"
 #include "tests/support/runfile.h"
 
@@ -165,6 +168,26 @@ TEST(HipRuntimeTest, Rocm7WithoutAGpuSaysSo) {
     EXPECT_THAT(std::string(hip.status().message()), HasSubstr("find an AMD GPU through"));
   }
   if (tried == 0) GTEST_SKIP() << "SKIPPED: WHET_TEST_HIPRTC7 names no library";
+}
+
+TEST(GpuAccessTest, TellsAMissingDriverFromAMissingPermission) {
+  const struct {
+    std::map<std::string, int> files;  // those that are there, and what opening them gives
+    const char* text;
+  } cases[] = {
+      {{}, "there is no /dev/kfd"},
+      {{{"/dev/kfd", EACCES}}, "this user may not open /dev/kfd: add it to the groups render"},
+      {{{"/dev/kfd", 0}}, "no /dev/dri/renderD*"},
+      {{{"/dev/kfd", 0}, {"/dev/dri/renderD129", EPERM}}, "may not open /dev/dri/renderD129"},
+      {{{"/dev/kfd", 0}, {"/dev/dri/renderD128", EACCES}, {"/dev/dri/renderD191", 0}}, "see dmesg"},
+  };
+  for (const auto& c : cases) {
+    const std::string text = ExplainNoGpu([&c](const std::string& path) {
+      const auto file = c.files.find(path);
+      return file == c.files.end() ? ENOENT : file->second;
+    });
+    EXPECT_THAT(text, HasSubstr(c.text));
+  }
 }
 
 TEST(HipRuntimeTest, ALibraryThatIsNoHipSaysWhatIsMissing) {
