@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/tune/bench_support.h"
 #include "nlohmann/json.hpp"
 #include "src/compile/toolchains.h"
 #include "src/device/argument_pack.h"
@@ -35,13 +36,6 @@
 
 namespace whet {
 namespace {
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::fprintf(stderr, "%s\n", std::string(value.status().message()).c_str());
-  std::exit(1);
-}
 
 // Compiles each variant once, whatever asks for it.
 class CompilingSource final : public VariantSource {
@@ -184,15 +178,7 @@ int Main(int argc, char** argv) {
   }
   const KernelTemplate t = Must(KernelTemplate::Parse("attention_forward", BuiltinTemplateFiles()));
   const Operation& op = OperationFor("attention_forward");
-  const Problem problem = Must(t.MakeProblem(op.CompleteFields({{"dtype", "bf16"},
-                                                                {"batch", int64_t{1}},
-                                                                {"heads_q", int64_t{8}},
-                                                                {"heads_kv", int64_t{8}},
-                                                                {"seq_q", seq},
-                                                                {"seq_kv", seq},
-                                                                {"dqk", int64_t{128}},
-                                                                {"dv", int64_t{128}},
-                                                                {"causal", int64_t{1}}})));
+  const Problem problem = AttentionProblem(t, /*heads=*/8, seq);
   std::unique_ptr<Device> device = Must(OpenDevice(Platform::kCpu, 0, {}));
   const DeviceLimits limits = DeviceLimits::Of(device->identity());
   const OperationTensors tensors =

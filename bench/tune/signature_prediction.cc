@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/tune/bench_support.h"
 #include "nlohmann/json.hpp"
 #include "src/ops/data.h"
 #include "src/ops/operation.h"
@@ -26,18 +27,6 @@ namespace whet {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::fprintf(stderr, "%s\n", std::string(value.status().message()).c_str());
-  std::exit(1);
-}
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  std::exit(1);
-}
 
 double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const auto n = static_cast<double>(a.size());
@@ -51,44 +40,8 @@ double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
   return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
 }
 
-// Device memory of one set of tensors.
-class Tensors {
- public:
-  Tensors(Device& device, const OperationTensors& host) : device_(device), host_(host) {
-    for (size_t i = 0; i < host_.tensors.size(); ++i) {
-      const HostTensor& tensor = host_.tensors[i];
-      void* pointer = nullptr;
-      if (tensor.present() && host_.arguments[i].direction != Direction::kScalar) {
-        pointer = Must(device_.Allocate(tensor.span_bytes()));
-        Must(device_.CopyFromHost(pointer, tensor.data(), tensor.span_bytes(), nullptr));
-      }
-      pointers_.push_back(pointer);
-    }
-    for (size_t i = 0; i < pointers_.size(); ++i) {
-      args_.push_back(host_.arguments[i].direction == Direction::kScalar
-                          ? static_cast<void*>(host_.tensors[i].data())
-                          : static_cast<void*>(&pointers_[i]));
-    }
-  }
-  ~Tensors() {
-    for (void* pointer : pointers_) {
-      if (pointer != nullptr) device_.Free(pointer);
-    }
-  }
-  void* const* args() const { return args_.data(); }
-  DataSignature Signature() const {
-    return Must(TakeSignature(host_.arguments, pointers_, device_, nullptr));
-  }
-
- private:
-  Device& device_;
-  OperationTensors host_;
-  std::vector<void*> pointers_;
-  std::vector<void*> args_;
-};
-
 // Median time of a launch: one second of soak, 0.3 s of timing, without a gap.
-double SteadyNs(Device& device, const Plan& plan, const Tensors& tensors, double* clock_mhz) {
+double SteadyNs(Device& device, const Plan& plan, const CallTensors& tensors, double* clock_mhz) {
   const bool gpu = device.identity().target.platform != Platform::kCpu;
   const double soak_ns = gpu ? 1e9 : 1e8, time_ns = 3e8;
   std::vector<EventHandle> events;
@@ -137,15 +90,7 @@ int Main(int argc, char** argv) {
   const KernelTemplate* t = Must(runtime->FindTemplate("attention_forward"));
   const Operation& op = OperationFor("attention_forward");
   const int64_t heads = platform == Platform::kCpu ? 4 : 32;
-  const Problem problem = Must(t->MakeProblem(op.CompleteFields({{"dtype", "bf16"},
-                                                                 {"batch", int64_t{1}},
-                                                                 {"heads_q", heads},
-                                                                 {"heads_kv", heads},
-                                                                 {"seq_q", seq},
-                                                                 {"seq_kv", seq},
-                                                                 {"dqk", int64_t{128}},
-                                                                 {"dv", int64_t{128}},
-                                                                 {"causal", int64_t{1}}})));
+  const Problem problem = AttentionProblem(*t, heads, seq);
   const Plan* plan = Must(runtime->Prepare(*t, problem, nullptr, nullptr));
   std::printf("%s, %s, %s\n", device.identity().product.c_str(), problem.text().c_str(),
               plan->resolution().variant.c_str());
@@ -164,10 +109,11 @@ int Main(int argc, char** argv) {
   Json rows = Json::array();
   for (const DataKind& kind : DataKinds()) {
     for (const uint64_t seed : {1, 2}) {
-      const Tensors tensors(device,
-                            Must(MakeTensors(op, problem, Must(t->Arguments(problem)), {}, {},
-                                             {.kind = std::string(kind.name), .seed = seed})));
-      const DataSignature signature = tensors.Signature();
+      const CallTensors tensors(Must(MakeTensors(op, problem, Must(t->Arguments(problem)), {}, {},
+                                                 {.kind = std::string(kind.name), .seed = seed})),
+                                &device);
+      const DataSignature signature =
+          Must(TakeSignature(tensors.host().arguments, tensors.pointers(), device, nullptr));
       double clock_mhz = 0;
       const double ns = SteadyNs(device, *plan, tensors, &clock_mhz);
       // The mean over q, k and v.

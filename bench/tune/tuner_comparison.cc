@@ -116,8 +116,8 @@ void Run(const Scenario& scenario, const std::vector<Tuner>& tuners, int runs, u
     double mean = 0;
     for (double r : s.regrets) mean += r / s.runs;
     const double mistakes = 100.0 * s.mistakes / s.runs, same = 100.0 * s.same / s.runs;
-    std::printf("%-26s %8.1f %% %10.2f %% %10.2f %% %6.1f %% %12.2f %8.1f %% %10.2f", tuners[t].name,
-                mistakes, 100 * mean, 100 * Quantile(s.regrets, 0.99), same,
+    std::printf("%-26s %8.1f %% %10.2f %% %10.2f %% %6.1f %% %12.2f %8.1f %% %10.2f",
+                tuners[t].name, mistakes, 100 * mean, 100 * Quantile(s.regrets, 0.99), same,
                 s.busy_ns / 1e9 / s.runs, 100 * s.busy_ns / exhaustive, s.wall_ns / 1e9 / s.runs);
     if (s.finals_s > 0) {
       std::printf("  (screening %.2f, finals %.2f)", s.screen_s / s.runs, s.finals_s / s.runs);

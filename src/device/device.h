@@ -108,6 +108,15 @@ class Device {
   virtual absl::Status Record(EventHandle event, StreamHandle stream) = 0;
   virtual absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) = 0;
 
+  // (optional: Synchronize, without a limit) Waits for the stream's work, at most `limit`.
+  // DeadlineExceeded when it did not end in time. No driver can end a kernel, and most calls would
+  // wait for it: so from then on the device is lost to this process, every call but Launch is
+  // Unavailable, and what it holds is not given back.
+  virtual absl::Status SynchronizeWithin(StreamHandle stream, absl::Duration limit) {
+    (void)limit;
+    return Synchronize(stream);
+  }
+
   // (optional: OK, and nothing is run) Runs the kernel once where a fault or an endless loop harms
   // nobody, and waits: nothing that it writes is seen here. FailedPrecondition says how it ended:
   // by which signal, or that it ran past `limit`.

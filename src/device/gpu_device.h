@@ -10,15 +10,19 @@
 //   Allocate(&pointer, n)  Free(pointer)  MemoryInfo(&free, &total)
 //   Copy(to, from, n, stream)  Fill(to, value, n, stream)      either side may be the host's
 //   CreateStream(&s)  DestroyStream(s)  SynchronizeStream(s)  IsCapturing(s, &status)
-//   CreateEvent(&e)  DestroyEvent(e)  RecordEvent(e, s)  SynchronizeEvent(e)
+//   CreateEvent(&e)  DestroyEvent(e)  RecordEvent(e, s)  SynchronizeEvent(e)  QueryEvent(e)
 //   ElapsedMilliseconds(&ms, begin, end)
+// and a `lost` flag, shared by the copies: a kernel does not end, and whatever waits for it would not
+// return. Then no call reaches the driver any more.
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +40,7 @@ class GpuDevice : public Device {
   const DeviceIdentity& identity() const override { return identity_; }
 
   absl::StatusOr<DevicePointer> Allocate(int64_t bytes) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     void* pointer = nullptr;
     // CUDA refuses 0 bytes, HIP gives a null pointer for them.
@@ -50,11 +55,13 @@ class GpuDevice : public Device {
   }
 
   void Free(DevicePointer pointer) override {
+    if (calls_.IsLost()) return;
     Scope scope(calls_);
     calls_.Free(pointer);
   }
 
   absl::StatusOr<int64_t> FreeMemory() override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     size_t free_bytes = 0, total_bytes = 0;
     if (absl::Status s = calls_.Check(calls_.MemoryInfo(&free_bytes, &total_bytes),
@@ -67,6 +74,7 @@ class GpuDevice : public Device {
 
   absl::Status Copy(DevicePointer to, const void* from, int64_t bytes,
                     StreamHandle stream) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     if (bytes == 0) return absl::OkStatus();
     Scope scope(calls_);
     return calls_.Check(calls_.Copy(to, from, static_cast<size_t>(bytes), stream),
@@ -85,6 +93,7 @@ class GpuDevice : public Device {
   }
 
   absl::Status Fill(DevicePointer to, uint8_t value, int64_t bytes, StreamHandle stream) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     if (bytes == 0) return absl::OkStatus();
     Scope scope(calls_);
     return calls_.Check(calls_.Fill(to, value, static_cast<size_t>(bytes), stream),
@@ -92,6 +101,7 @@ class GpuDevice : public Device {
   }
 
   absl::StatusOr<StreamHandle> CreateStream() override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     StreamHandle stream = nullptr;
     if (absl::Status s = calls_.Check(calls_.CreateStream(&stream), "create a stream"); !s.ok()) {
@@ -101,16 +111,48 @@ class GpuDevice : public Device {
   }
 
   void DestroyStream(StreamHandle stream) override {
+    if (calls_.IsLost()) return;
     Scope scope(calls_);
     calls_.DestroyStream(stream);
   }
 
   absl::Status Synchronize(StreamHandle stream) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     return calls_.Check(calls_.SynchronizeStream(stream), "wait for a stream");
   }
 
+  absl::Status SynchronizeWithin(StreamHandle stream, absl::Duration limit) override {
+    using std::chrono::steady_clock;
+    constexpr int kNotReady = 600;  // the same number in CUDA and HIP
+    // What takes longer is looked at less often: a busy wait would take a core from the compilers.
+    constexpr auto kBusy = std::chrono::milliseconds(1);
+    constexpr auto kNap = std::chrono::microseconds(50);
+    const absl::StatusOr<EventHandle> event = CreateEvent();
+    if (!event.ok()) return event.status();
+    absl::Status status = Record(*event, stream);
+    Scope scope(calls_);
+    const auto begin = steady_clock::now();
+    for (auto error = kNotReady; status.ok() && error == kNotReady;) {
+      error = calls_.QueryEvent(*event);
+      const auto waited = steady_clock::now() - begin;
+      if (error != kNotReady) {
+        status = calls_.Check(error, "wait for a stream");
+      } else if (waited > absl::ToChronoNanoseconds(limit)) {
+        calls_.lost->store(true);
+        return absl::DeadlineExceededError(
+            absl::StrCat("it did not end within ", absl::FormatDuration(limit), " on ",
+                         identity_.product, ", and no driver can end a kernel; end this process"));
+      } else if (waited > kBusy) {
+        std::this_thread::sleep_for(kNap);
+      }
+    }
+    DestroyEvent(*event);
+    return status;
+  }
+
   absl::StatusOr<bool> IsCapturing(StreamHandle stream) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     constexpr int kStreamCaptureImplicit = 906;  // the same number in CUDA and HIP
     int status = 0;
@@ -125,6 +167,7 @@ class GpuDevice : public Device {
   }
 
   absl::StatusOr<EventHandle> CreateEvent() override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     EventHandle event = nullptr;
     if (absl::Status s = calls_.Check(calls_.CreateEvent(&event), "create an event"); !s.ok()) {
@@ -134,16 +177,19 @@ class GpuDevice : public Device {
   }
 
   void DestroyEvent(EventHandle event) override {
+    if (calls_.IsLost()) return;
     Scope scope(calls_);
     calls_.DestroyEvent(event);
   }
 
   absl::Status Record(EventHandle event, StreamHandle stream) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     return calls_.Check(calls_.RecordEvent(event, stream), "record an event");
   }
 
   absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls_);
     if (absl::Status s = calls_.Check(calls_.SynchronizeEvent(end), "wait for an event"); !s.ok()) {
       return s;
@@ -161,6 +207,12 @@ class GpuDevice : public Device {
   using Scope = typename Calls::Scope;
 
   const Calls& calls() const { return calls_; }
+
+  absl::Status Usable() const {
+    if (!calls_.IsLost()) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(
+        "cannot use ", identity_.product, ": a kernel of this process does not end; restart it"));
+  }
 
  private:
   const Calls calls_;

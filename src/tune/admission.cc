@@ -24,7 +24,8 @@ absl::StatusOr<Admission> Admission::Create(const PreparedVariant& reference,
   absl::Status status = admission.Bind(reference, candidate);
   if (status.ok()) {
     const int64_t before = request.clock->MonotonicNanoseconds();
-    absl::StatusOr<std::vector<std::string>> outputs = admission.RunOnce(candidate, problem);
+    absl::StatusOr<std::vector<std::string>> outputs =
+        admission.RunOnce(candidate, absl::InfiniteDuration(), problem);
     admission.reference_ns_ = request.clock->MonotonicNanoseconds() - before;
     status = outputs.status();
     if (outputs.ok()) admission.expected_ = *std::move(outputs);
@@ -53,11 +54,15 @@ absl::Status Admission::Bind(const PreparedVariant& prepared, Candidate& candida
 }
 
 absl::StatusOr<std::vector<std::string>> Admission::RunOnce(Candidate& candidate,
+                                                            absl::Duration limit,
                                                             std::string& problem) {
   if (absl::Status s = scratch_->Reset(); !s.ok()) return s;
   if (absl::Status s = watch_->Launch(candidate); !s.ok()) return s;
   // Faults of the kernel itself come up here and not at the launch.
-  if (absl::Status s = watch_->device().Synchronize(watch_->stream()); !s.ok()) return s;
+  absl::Status ended = limit == absl::InfiniteDuration()
+                           ? watch_->device().Synchronize(watch_->stream())
+                           : watch_->device().SynchronizeWithin(watch_->stream(), limit);
+  if (!ended.ok()) return ended;
   absl::StatusOr<std::string> guards = scratch_->CheckGuards();
   if (!guards.ok()) return guards.status();
   problem = *std::move(guards);
@@ -109,7 +114,8 @@ absl::Status Admission::Probe(Candidate& candidate) {
 
 // The reference is no fast kernel; what takes many times as long, and seconds, will not win.
 absl::Duration Admission::TrialLimit() const {
-  return std::clamp(absl::Nanoseconds(20 * reference_ns_), absl::Seconds(2), absl::Seconds(60));
+  return std::clamp(absl::Nanoseconds(20 * reference_ns_), request_->policy.least_trial,
+                    absl::Seconds(60));
 }
 
 absl::Status Admission::Admit(const PreparedVariant& prepared, Candidate& candidate,
@@ -123,7 +129,7 @@ absl::Status Admission::Admit(const PreparedVariant& prepared, Candidate& candid
   }
   if (status.ok()) {
     if (request_->before_first_launch) request_->before_first_launch(evidence.variant);
-    absl::StatusOr<std::vector<std::string>> outputs = RunOnce(candidate, problem);
+    absl::StatusOr<std::vector<std::string>> outputs = RunOnce(candidate, TrialLimit(), problem);
     if (request_->after_first_launch) request_->after_first_launch(evidence.variant);
     status = outputs.status();
     if (outputs.ok() && problem.empty()) Compare(*outputs, evidence);
@@ -133,12 +139,15 @@ absl::Status Admission::Admit(const PreparedVariant& prepared, Candidate& candid
     evidence.reason = problem;
   }
   if (status.ok() && evidence.outcome == VariantOutcome::kUntried) status = Probe(candidate);
+  const bool endless = absl::IsDeadlineExceeded(status);
   if (IsFatal(status)) return status;
   if (!status.ok()) {
+    evidence.blocked |= endless;
     evidence.outcome = VariantOutcome::kFailed;
     evidence.reason = std::string(status.message());
   }
-  return absl::OkStatus();
+  // What does not end cannot be ended, and the device is no use before the process has.
+  return endless ? absl::UnavailableError(status.message()) : absl::OkStatus();
 }
 
 }  // namespace whet

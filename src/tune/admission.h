@@ -30,7 +30,8 @@ class Admission {
   // Fills `candidate` and `evidence`. OK also when the variant is out: then evidence.outcome says
   // kWrong or kFailed, with the reason. The first launch is a trial where the device has such
   // (Device::TrialLaunch): a variant that faults or does not end there is `blocked`. Unavailable
-  // when the device was lost.
+  // when the device was lost; when that was for a launch that did not end, the variant is out and
+  // `blocked` too.
   absl::Status Admit(const PreparedVariant& prepared, Candidate& candidate,
                      VariantEvidence& evidence);
 
@@ -40,8 +41,9 @@ class Admission {
 
   absl::Status Bind(const PreparedVariant& prepared, Candidate& candidate) const;
   // One launch on fresh scratch; what was written, per written argument. `problem` receives what
-  // was written beside the buffers.
-  absl::StatusOr<std::vector<std::string>> RunOnce(Candidate& candidate, std::string& problem);
+  // was written beside the buffers. DeadlineExceeded when it did not end within `limit`.
+  absl::StatusOr<std::vector<std::string>> RunOnce(Candidate& candidate, absl::Duration limit,
+                                                   std::string& problem);
   void Compare(const std::vector<std::string>& outputs, VariantEvidence& evidence) const;
   absl::Status Probe(Candidate& candidate);
   absl::Duration TrialLimit() const;

@@ -19,6 +19,8 @@ constexpr double kTelemetryEveryNs = 20e6;
 // Behind the first in the heats. A clock that wanders by two percent either way between two visits
 // does not make up for this.
 constexpr double kHopeless = 0.04;
+// Where visits are noisier than that: as many of their errors (a ratio has two).
+constexpr double kHopelessErrors = 3 * 1.414;
 // Nor does being alone instead of taking turns: more is a disturbance.
 constexpr double kSurprise = 0.06;
 // For a second visit less will do: clocks dip by several percent now and then.
@@ -130,9 +132,10 @@ class Finals {
     if (!whole.ok() || !*whole) return whole;
     const std::optional<size_t> best = First();
     if (!best) return true;
+    const double hopeless = Hopeless();
     for (size_t i : std::vector<size_t>(visiting_)) {
       const double behind = Fastest(i) / Fastest(*best);
-      if (!std::isfinite(behind) || behind <= 1 + kHopeless) continue;
+      if (!std::isfinite(behind) || behind <= 1 + hopeless) continue;
       // Another tenant or a dip of the clock may have sat on all of the visit.
       if (!Surprising(i, *best, behind, kMildSurprise)) continue;
       whole = Call(i, rules_.heat);
@@ -143,7 +146,16 @@ class Finals {
     return true;
   }
 
+  double Hopeless() const {
+    std::vector<double> errors;
+    for (const FinalistResult& f : result_.finalists) {
+      for (const Visit& v : f.visits) errors.push_back(v.relative_error);
+    }
+    return std::max(kHopeless, kHopelessErrors * Median(errors));
+  }
+
   void KeepFastest() {
+    const double hopeless = Hopeless();
     std::vector<size_t> ranked;
     for (size_t i : visiting_) {
       if (!Of(i).visits.empty()) ranked.push_back(i);
@@ -154,7 +166,7 @@ class Finals {
     for (size_t place = 0; place < ranked.size(); ++place) {
       const size_t i = ranked[place];
       const double behind = Fastest(i) / Fastest(ranked.front()) - 1;
-      const bool near = behind <= kHopeless;
+      const bool near = behind <= hopeless;
       if (inputs_[i].incumbent || (near && inputs_[i].preferred)) continue;
       if (near && place < static_cast<size_t>(rules_.places)) continue;
       if (Surprising(i, ranked.front(), behind + 1, kSurprise)) continue;

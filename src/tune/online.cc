@@ -11,6 +11,9 @@ namespace {
 
 // Racing keeps as many of the best's latest times; older ones are of another clock.
 constexpr size_t kRecent = 15;
+// What a trial is held against: the clock may fall by a tenth within tens of calls, and times of before
+// would make everybody look slow.
+constexpr size_t kLately = 3;
 // A time that has not come after so many calls does not come any more.
 constexpr int64_t kLost = 32;
 
@@ -32,11 +35,52 @@ double OnlineTuner::Estimate(const Entry& entry) const {
   return entry.trials_ns.empty() ? entry.verified_ns : Median(entry.trials_ns);
 }
 
+double OnlineTuner::BestNsLately() const {
+  const absl::Span<const double> ns(entries_[static_cast<size_t>(best())].trials_ns);
+  return ns.empty() ? BestNs() : Median(ns.last(std::min(ns.size(), kLately)));
+}
+
 double OnlineTuner::BestNs() const { return Estimate(entries_[static_cast<size_t>(best())]); }
 
 bool OnlineTuner::BudgetLeft(double share) const {
-  const double allowed = policy_.slowdown * static_cast<double>(policy_.horizon) * BestNs() * share;
-  return cost_ns_ < allowed;
+  const double horizon_ns = static_cast<double>(policy_.horizon) * BestNs();
+  return cost_ns_ < policy_.slowdown * horizon_ns * share && !LimitReached();
+}
+
+bool OnlineTuner::LimitReached() const {
+  const double horizon_ns = static_cast<double>(policy_.horizon) * BestNs();
+  // Against a settled winner nothing was lost: it is what would run.
+  return !policy_.incumbent && cost_ns_ + lost_ns_ >= policy_.limit * horizon_ns;
+}
+
+void OnlineTuner::RunFromNowOn(int candidate) {
+  const double before_ns = BestNs();
+  best_.store(candidate, std::memory_order_release);
+  lost_ns_ += static_cast<double>(recorded_) * std::max(0.0, before_ns - BestNs());
+}
+
+void OnlineTuner::SettleAtTheLimit() {
+  if (settled() || BestNs() == 0 || !LimitReached()) return;
+  if (!blocks_.empty()) {
+    DecideDuels();
+    return;
+  }
+  // Without the time for duels: whoever was clearly faster whenever it ran.
+  double least_ns = BestNs() * (1 - policy_.better);
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& e = entries_[i];
+    if (e.state != State::kRacing || static_cast<int>(i) == best() || e.verified_ns <= 0) continue;
+    const double ns = std::max(e.verified_ns, Median(e.trials_ns));
+    if (ns >= least_ns) continue;
+    least_ns = ns;
+    best_.store(static_cast<int>(i), std::memory_order_release);
+  }
+  settled_.store(true, std::memory_order_release);
+}
+
+double OnlineTuner::ExcessInCalls() {
+  MutexLock lock(mutex_);
+  return BestNs() > 0 ? (cost_ns_ + lost_ns_) / BestNs() : 0;
 }
 
 double OnlineTuner::CostInCalls() {
@@ -57,6 +101,7 @@ std::vector<OnlineStanding> OnlineTuner::Standings() {
 void OnlineTuner::AddCost(double ns) {
   MutexLock lock(mutex_);
   cost_ns_ += ns;
+  SettleAtTheLimit();
 }
 
 int OnlineTuner::NextUnknown() const {
@@ -66,11 +111,20 @@ int OnlineTuner::NextUnknown() const {
   return -1;
 }
 
+bool OnlineTuner::MayAdmit() const {
+  return hopeless_in_a_row_ < policy_.hopeless_in_a_row && BudgetLeft(policy_.admissions);
+}
+
 int OnlineTuner::WantsAdmission() {
   if (settled()) return -1;
   MutexLock lock(mutex_);
   // A time of the best is needed first, to know what anything costs.
-  if (!blocks_.empty() || BestNs() == 0 || !BudgetLeft(policy_.admissions)) return -1;
+  if (!blocks_.empty() || BestNs() == 0 || !MayAdmit()) return -1;
+  // Whoever looked clearly better is tried first: until it runs, every call loses.
+  for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
+    const double ns = Estimate(entries_[static_cast<size_t>(i)]);
+    if (ns > 0 && NeedsTrials(i) && ns < BestNs() * (1 - policy_.better)) return -1;
+  }
   return NextUnknown();
 }
 
@@ -80,7 +134,9 @@ void OnlineTuner::Admitted(int candidate, double ns, double cost_ns) {
   entry.verified_ns = ns;
   cost_ns_ += cost_ns;
   const bool hopeless = BestNs() > 0 && ns > BestNs() * policy_.hopeless;
+  hopeless_in_a_row_ = hopeless ? hopeless_in_a_row_ + 1 : 0;
   entry.state = hopeless ? State::kOut : State::kRacing;
+  SettleAtTheLimit();
 }
 
 void OnlineTuner::Rejected(int candidate) {
@@ -155,18 +211,21 @@ void OnlineTuner::RecordTrial(int candidate, double ns) {
   if (entry.trials_ns.size() > kRecent) entry.trials_ns.erase(entry.trials_ns.begin());
   const int current = best();
   if (candidate == current || entry.state != State::kRacing) return;
-  const double best_ns = BestNs();
+  const double best_ns = BestNsLately();
   if (best_ns <= 0) return;
   cost_ns_ += ns - best_ns;
   // The shortest of the trials: what disturbs a call only makes it longer.
-  const double shortest = *std::min_element(entry.trials_ns.begin(), entry.trials_ns.end());
-  if (entry.trials_ns.size() >= 2 && shortest > best_ns * (1 + policy_.margin)) {
+  const size_t lately = std::min(entry.trials_ns.size(), kLately);
+  const double shortest = *std::min_element(
+      entry.trials_ns.end() - static_cast<std::ptrdiff_t>(lately), entry.trials_ns.end());
+  const double margin = entry.trials_ns.size() >= 2 ? policy_.margin : 2 * policy_.margin;
+  if (shortest > best_ns * (1 + margin)) {
     entry.state = State::kOut;
   } else if (entry.trials_ns.size() >= 2 && !policy_.incumbent &&
-             Median(entry.trials_ns) < best_ns * (1 - policy_.margin)) {
-    // Clearly better already: later calls gain from it at once. A gain within the margin waits for
-    // the duels, and so does everything against a settled winner.
-    best_.store(candidate, std::memory_order_release);
+             Median(entry.trials_ns) < best_ns * (1 - policy_.better)) {
+    // Most likely better: later calls gain from it at once, and the duels will tell. A small gain
+    // waits for them, and so does everything against a settled winner.
+    RunFromNowOn(candidate);
   }
 }
 
@@ -179,8 +238,9 @@ void OnlineTuner::Record(int candidate, double ns) {
     return;
   }
   RecordTrial(candidate, ns);
-  if (BestNs() == 0) return;
-  const bool admissions_over = NextUnknown() < 0 || !BudgetLeft(policy_.admissions);
+  SettleAtTheLimit();
+  if (BestNs() == 0 || settled()) return;
+  const bool admissions_over = NextUnknown() < 0 || !MayAdmit();
   bool racing = false;
   for (int i = 0; i < static_cast<int>(entries_.size()); ++i) racing |= NeedsTrials(i);
   const bool racing_over = !racing || !BudgetLeft(policy_.racing);

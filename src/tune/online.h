@@ -18,8 +18,9 @@
 //
 // Invariants: (1) `best` is always admitted; (2) at any time at most policy.share of the calls were
 // trials of others while racing; (3) what trials cost over the best known variant stays within
-// policy.slowdown x policy.horizon calls of the best (one call may overshoot); then the best so far
-// is settled; (4) a single trial runs on what its neighbours left in caches and clock, so racing only
+// policy.slowdown x policy.horizon calls of the best (one call may overshoot), and that together with
+// what the calls lost until the best was known within policy.limit; then the best so far is settled;
+// (4) a single trial runs on what its neighbours left in caches and clock, so racing only
 // drops; duels of some calls in a row, each held against the best's calls before and after it,
 // decide (a clock that changes over the first calls of a process cancels so); (5) settled is final.
 //
@@ -36,16 +37,23 @@
 namespace whet {
 
 struct OnlinePolicy {
-  double share = 0.5;      // of calls that may be trials while racing
-  double slowdown = 0.02;  // of the horizon's total time
+  double share = 0.5;       // of calls that may be trials while racing
+  double slowdown = 0.025;  // of the horizon's total time
+  // The same, counting also what the calls before would have saved with the best that is known now: a
+  // slow beginning leaves less to explore with.
+  double limit = 0.045;
   int64_t horizon = 1000;  // calls
   // Of the budget: for getting to know others, and for that and their single trials; the rest is for
   // the duels.
-  double admissions = 0.4;
+  double admissions = 0.5;
   double racing = 0.7;
-  int trials = 3;          // per candidate before it may go on
-  double margin = 0.09;    // slower than this in trials is out
-  double hopeless = 2.0;   // times the best at its verification is out at once
+  int trials = 3;         // per candidate before it may go on
+  double margin = 0.09;   // slower than this in trials is out; twice as much in the first
+  double better = 0.04;   // faster than this in trials runs from now on, until the duels
+  double hopeless = 1.2;  // times the best at its verification is out at once
+  // So many in a row that are out already at their verification end the verifying: the list is in the
+  // order of preference.
+  int hopeless_in_a_row = 6;
   int duellists = 2;       // how many go on to duels with the best
   int duel_calls = 8;      // in a row, by turns of the best and of the other
   int duels = 3;           // of each
@@ -93,8 +101,9 @@ class OnlineTuner {
   void Settle();
 
   const OnlinePolicy& policy() const { return policy_; }
-  // What exploring has cost so far, in calls of the best.
+  // What exploring has cost so far, in calls of the best; and with what was lost by not knowing it.
   double CostInCalls();
+  double ExcessInCalls();
   // Nanoseconds of a call of the best so far; 0: not known.
   double LiveNs();
   std::vector<OnlineStanding> Standings();
@@ -107,9 +116,14 @@ class OnlineTuner {
     int candidate = 0;
     std::vector<double> ns;
   };
+  double BestNsLately() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   double BestNs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   double Estimate(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool BudgetLeft(double share) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayAdmit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool LimitReached() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunFromNowOn(int candidate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SettleAtTheLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int NextUnknown() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool NeedsTrials(int candidate) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Outstanding(int candidate) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -129,10 +143,13 @@ class OnlineTuner {
   // Per candidate: trials that were handed out, and the call of the last.
   std::vector<int> issued_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> issued_at_ ABSL_GUARDED_BY(mutex_);
+  int hopeless_in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t trial_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   double cost_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  double lost_ns_ ABSL_GUARDED_BY(mutex_) =
+      0;  // by calls that ran what was not yet known to be slow
   std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);  // of the duels; empty before them
   size_t block_ ABSL_GUARDED_BY(mutex_) = 0;           // whose times come
   size_t issuing_ ABSL_GUARDED_BY(mutex_) = 0;         // whose calls are handed out

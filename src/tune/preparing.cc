@@ -169,6 +169,8 @@ class Preparing {
     run_.stage = "verify";
     absl::Status s = admission_->Admit(*prepared, run_.candidates[i], evidence);
     if (!s.ok()) {
+      // So that the next process does not run into it again.
+      if (evidence.blocked) run_.ReportOut(evidence);
       return absl::Status(s.code(), absl::StrCat("the device was lost while variant ",
                                                  evidence.variant.id(), " ran: ", s.message()));
     }

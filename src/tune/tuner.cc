@@ -19,7 +19,8 @@ namespace {
 // that disturbs three launches in a row disturbs them that much.
 constexpr double kHopelessProbe = 4;
 constexpr double kHopelessProbeNs = 1e6;
-// Where visits need little soaking there is time for more of them.
+// Where visits need little soaking there is time for more of them, and where the lag is a processor's
+// the need: other programs run on it.
 constexpr absl::Duration kShortLag = absl::Milliseconds(50);
 
 std::string Percent(double ratio) { return absl::StrFormat("%.1f %%", ratio * 100); }
@@ -109,12 +110,15 @@ class Tuning {
   FinalsRules RulesOfFinals() const {
     const TuningPolicy& policy = request_.policy;
     const absl::Duration lag = run_.watch.device().ClockLag();
+    const bool patient = policy.patience == absl::InfiniteDuration();
     return {.soak = policy.soak,
             .longest_soak = policy.longest_soak,
             .heat = policy.final_time * 0.3,
             .time = policy.final_time / 2,
             .places = std::max(1, policy.finalists),
-            .passes = lag < kShortLag ? 10 : 6,
+            .passes = lag >= kShortLag ? 6
+                      : patient        ? 24
+                                       : 10,
             .decision = {.tie_zone = policy.tie_zone, .replace_gain = policy.replace_gain},
             .clock = request_.clock};
   }

@@ -82,6 +82,9 @@ struct TuningPolicy {
   // one had a variant that was faster than all before by more than the tie zone. What a call that
   // somebody waits for can bear; infinite: everything is tried.
   absl::Duration patience = absl::InfiniteDuration();
+  // A first launch may take 20 times what the reference took, but this long at least and a minute at
+  // most.
+  absl::Duration least_trial = absl::Seconds(2);
   uint64_t seed = 1;
 };
 

@@ -89,8 +89,10 @@ void FakeVariants::PrepareEach(const std::vector<Variant>& variants, const Ready
   const int64_t begin_ns = device_.clock().MonotonicNanoseconds();
   const int64_t each_ns = absl::ToInt64Nanoseconds(prepare_time_);
   for (size_t i = 0; i < variants.size(); ++i) {
-    const int64_t turn = 1 + static_cast<int64_t>(i) / side_by_side_;
-    const int64_t ready_ns = begin_ns + turn * each_ns;
+    const int64_t turn = static_cast<int64_t>(i) / side_by_side_;
+    const int64_t place = static_cast<int64_t>(i) % side_by_side_;
+    const int64_t sooner_ns = each_ns / 2 * (side_by_side_ - 1 - place) / side_by_side_;
+    const int64_t ready_ns = begin_ns + (turn + 1) * each_ns - sooner_ns;
     device_.HostWorks(std::max(int64_t{0}, ready_ns - device_.clock().MonotonicNanoseconds()));
     if (!ready(i, One(variants[i]))) return;
   }

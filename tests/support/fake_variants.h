@@ -48,7 +48,8 @@ class FakeVariants final : public VariantSource {
   const std::vector<std::string>& prepared() const { return prepared_; }
   const std::vector<size_t>& chunks() const { return chunks_; }
   // What preparing one variant costs in the device's (virtual) host time, and how many are prepared
-  // side by side: each is handed over when its time has come, the tuner's own work counted in.
+  // side by side: each is handed over when its time has come, the tuner's own work counted in. Of
+  // those that begin together the first is done after half of the time.
   void SetPrepareTime(absl::Duration time, int side_by_side = 1) {
     prepare_time_ = time;
     side_by_side_ = side_by_side;

@@ -1,6 +1,8 @@
 #include "src/device/cuda/cuda_device.h"
 
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -103,18 +105,22 @@ struct CudaCalls {
   CuResult SynchronizeEvent(EventHandle event) const {
     return driver.cuEventSynchronize(Event(event));
   }
+  CuResult QueryEvent(EventHandle event) const { return driver.cuEventQuery(Event(event)); }
+  bool IsLost() const { return lost->load(std::memory_order_relaxed); }
   CuResult ElapsedMilliseconds(float* milliseconds, EventHandle begin, EventHandle end) const {
     return driver.cuEventElapsedTime(milliseconds, Event(begin), Event(end));
   }
 
   const CudaDriver& driver;
   CuContext context;
+  std::shared_ptr<std::atomic<bool>> lost = std::make_shared<std::atomic<bool>>(false);
 };
 
 class CudaModule final : public Module {
  public:
   CudaModule(const CudaCalls& calls, CuModule module) : calls_(calls), module_(module) {}
   ~CudaModule() override {
+    if (calls_.IsLost()) return;
     CudaCalls::Scope scope(calls_);
     calls_.driver.cuModuleUnload(module_);
   }
@@ -159,9 +165,12 @@ class CudaDevice final : public GpuDevice<CudaCalls> {
  public:
   CudaDevice(CudaCalls calls, CuDevice device, DeviceIdentity identity, std::unique_ptr<Nvml> nvml)
       : GpuDevice(calls, std::move(identity)), device_(device), nvml_(std::move(nvml)) {}
-  ~CudaDevice() override { calls().driver.cuDevicePrimaryCtxRelease_v2(device_); }
+  ~CudaDevice() override {
+    if (!calls().IsLost()) calls().driver.cuDevicePrimaryCtxRelease_v2(device_);
+  }
 
   absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls());
     CuModule module = nullptr;
     // PTX must end in a zero byte, which a string's buffer has and a view's need not.

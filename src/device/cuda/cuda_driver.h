@@ -83,6 +83,7 @@ struct CuLaunchConfig {
   X(cuEventDestroy_v2, (CuEvent event))                                                           \
   X(cuEventRecord, (CuEvent event, CuStream stream))                                              \
   X(cuEventSynchronize, (CuEvent event))                                                          \
+  X(cuEventQuery, (CuEvent event))                                                                \
   X(cuEventElapsedTime, (float* milliseconds, CuEvent begin, CuEvent end))
 
 #define WHET_CUDA_OPTIONAL(X)                                                         \

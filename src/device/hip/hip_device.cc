@@ -86,18 +86,22 @@ struct HipCalls {
   HipResult SynchronizeEvent(EventHandle event) const {
     return hip.hipEventSynchronize(Event(event));
   }
+  HipResult QueryEvent(EventHandle event) const { return hip.hipEventQuery(Event(event)); }
+  bool IsLost() const { return lost->load(std::memory_order_relaxed); }
   HipResult ElapsedMilliseconds(float* milliseconds, EventHandle begin, EventHandle end) const {
     return hip.hipEventElapsedTime(milliseconds, Event(begin), Event(end));
   }
 
   const HipRuntime& hip;
   int device;
+  std::shared_ptr<std::atomic<bool>> lost = std::make_shared<std::atomic<bool>>(false);
 };
 
 class HipModuleHandle final : public Module {
  public:
   HipModuleHandle(const HipCalls& calls, HipModule module) : calls_(calls), module_(module) {}
   ~HipModuleHandle() override {
+    if (calls_.IsLost()) return;
     HipCalls::Scope scope(calls_);
     calls_.hip.hipModuleUnload(module_);
   }
@@ -126,6 +130,7 @@ class HipDevice final : public GpuDevice<HipCalls> {
       : GpuDevice(calls, std::move(identity)), sensors_(std::move(sensors)) {}
 
   absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls());
     HipModule module = nullptr;
     if (absl::Status s = calls().Check(calls().hip.hipModuleLoadData(&module, object.data()),

@@ -52,6 +52,7 @@ using HipEvent = struct HipEventOpaque*;
   X(hipEventDestroy, (HipEvent event))                                                             \
   X(hipEventRecord, (HipEvent event, HipStream stream))                                            \
   X(hipEventSynchronize, (HipEvent event))                                                         \
+  X(hipEventQuery, (HipEvent event))                                                               \
   X(hipEventElapsedTime, (float* milliseconds, HipEvent begin, HipEvent end))
 
 class HipRuntime {

@@ -91,6 +91,9 @@ class CudaBadInputTest : public ::testing::Test {
     request.policy.soak = absl::Milliseconds(1);
     request.policy.final_time = absl::Milliseconds(1);
     request.policy.screening_rounds = 2;
+    request.policy.least_trial = absl::Milliseconds(20);
+    request.known = known_;
+    request.on_out = [&](const VariantEvidence& evidence) { out_.push_back(evidence); };
     std::map<std::string, std::pair<std::string, std::string>> by_id;
     for (const auto& [id, object] : objects) {
       request.variants.push_back(MakeVariant(id));
@@ -102,6 +105,10 @@ class CudaBadInputTest : public ::testing::Test {
       Objects source(**device, by_id);
       result = Tune(request, **device, source, nullptr);
     }
+    if (control_->hung) {
+      EXPECT_TRUE(absl::IsUnavailable((*device)->Synchronize(nullptr)));
+      return result;
+    }
     control_->sticky_error = 0;
     float after[4] = {};
     EXPECT_TRUE((*device)->CopyToHost(after, *x, sizeof(after), nullptr).ok());
@@ -111,6 +118,8 @@ class CudaBadInputTest : public ::testing::Test {
   }
 
   static constexpr char kGood[] = "fake-object sm_90a\nadd_one\nfault\n";
+  static constexpr char kHanging[] = "fake-object sm_90a\nadd_one\nhang\n";
+  std::vector<VariantEvidence> known_, out_;
   float host_[4] = {1, 2, 3, 4};
   int capturing_ = 0;
   int64_t memory_bytes_ = int64_t{1} << 30;
@@ -173,6 +182,34 @@ TEST_F(CudaBadInputTest, ADeviceLostInTheMiddleOfATuning) {
               HasSubstr("the device was lost while variant k:a=2 ran"));
   // A lost context takes nothing back.
   fake_->Reset();
+}
+
+// A kernel that does not end: the wait is bounded, the variant is on record as blocked before
+// anything else happens, no call that would wait for it is made, and the next process, which starts
+// from that record, tunes without it.
+TEST_F(CudaBadInputTest, AKernelThatDoesNotEndIsBlockedAndTheNextProcessGoesOn) {
+  const std::vector<std::pair<std::string, std::pair<std::string, std::string>>> objects = {
+      {"k:a=1", {kHanging, "add_one"}},
+      {"k:a=2", {kHanging, "hang"}},
+      {"k:a=3", {kHanging, "add_one"}}};
+  const auto first = TuneOver(objects);
+  EXPECT_TRUE(absl::IsUnavailable(first.status())) << first.status();
+  EXPECT_THAT(std::string(first.status().message()), HasSubstr("while variant k:a=2 ran"));
+  EXPECT_THAT(std::string(first.status().message()), HasSubstr("did not end within 20ms"));
+  EXPECT_EQ(control_->endless_waits, 0);
+  ASSERT_EQ(out_.size(), 1u);
+  EXPECT_EQ(out_[0].variant.id(), "k:a=2");
+  EXPECT_TRUE(out_[0].blocked);
+  EXPECT_THAT(out_[0].reason, HasSubstr("did not end within 20ms"));
+
+  fake_->Reset();  // the process has ended, and with it the kernel
+  known_ = out_;
+  const auto second = TuneOver(objects);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_FALSE(control_->hung);
+  EXPECT_EQ(second->evidence[1].outcome, VariantOutcome::kFailed);
+  EXPECT_TRUE(second->evidence[1].blocked);
+  EXPECT_EQ(second->evidence[2].outcome, VariantOutcome::kTimed);
 }
 
 TEST_F(CudaBadInputTest, NoMemoryForTheTuningsBuffers) {

@@ -9,6 +9,7 @@
 // A "code object" is the text "fake-object <architecture>\n<kernel>\n<kernel>\n"; kernels are those of fake_gpu.cc:
 //   add_one(float* x, int32 n)      x[i] += 1
 //   fault(...)                      breaks the device with error 700 (illegal address)
+//   hang(...)                       does not end: events recorded after it stay open
 #pragma once
 
 #include <cstdint>
@@ -31,5 +32,7 @@ struct FakeGpuControl {
   int64_t live_allocations = 0, live_modules = 0, live_streams = 0, live_events = 0;
   int64_t primary_context_references = 0;
   unsigned last_grid[3] = {}, last_block[3] = {}, last_cluster[3] = {}, last_shared_bytes = 0;
-  int sticky_error = 0;  // the context is broken
+  int sticky_error = 0;       // the context is broken
+  bool hung = false;          // a kernel does not end
+  int64_t endless_waits = 0;  // calls since then that would not return from the real driver
 };

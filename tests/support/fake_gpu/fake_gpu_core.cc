@@ -15,7 +15,17 @@ const KernelEntry kKernels[] = {
        for (int32_t i = 0; i < n; ++i) x[i] += 1;
      }},
     {"fault", [](FakeGpuControl& control, void**) { control.sticky_error = kIllegalAddress; }},
+    {"hang", [](FakeGpuControl& control, void**) { control.hung = true; }},
 };
+
+// Calls that return when what was launched has ended, as the real drivers' do.
+bool WaitsForKernels(const char* symbol) {
+  for (const char* part : {"StreamSynchronize", "EventSynchronize", "MemFree", "hipFree", "Unload",
+                           "StreamDestroy", "CtxRelease", "Memcpy"}) {
+    if (std::strstr(symbol, part) != nullptr) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -27,6 +37,7 @@ State& S() {
 int Enter(const char* symbol, bool needs_device) {
   FakeGpuControl& control = S().control;
   ++control.calls;
+  control.endless_waits += control.hung && WaitsForKernels(symbol);
   const int64_t nth = ++S().symbol_calls[symbol];
   if (control.fail_symbol != nullptr && control.fail_at_call > 0) {
     const bool any = std::strcmp(control.fail_symbol, "*") == 0;
@@ -172,6 +183,11 @@ int RecordEvent(void* event) {
 }
 
 int CheckEvent(void* event) { return S().events.count(event) != 0 ? 0 : kInvalidHandle; }
+
+int QueryEvent(void* event) {
+  if (int error = CheckEvent(event); error != 0) return error;
+  return S().control.hung ? kNotReady : 0;
+}
 
 int ElapsedTime(float* milliseconds, void* begin, void* end) {
   if (CheckEvent(begin) != 0 || CheckEvent(end) != 0) return kInvalidHandle;

@@ -17,7 +17,8 @@ namespace fake_gpu {
 
 inline constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kInvalidImage = 200,
                      kInvalidContext = 201, kNoBinaryForGpu = 209, kInvalidHandle = 400,
-                     kNotFound = 500, kIllegalAddress = 700, kStreamCaptureImplicit = 906;
+                     kNotFound = 500, kNotReady = 600, kIllegalAddress = 700,
+                     kStreamCaptureImplicit = 906;
 
 struct KernelEntry {
   const char* name;
@@ -69,6 +70,7 @@ void CreateEvent(void** event);
 int DestroyEvent(void* event);
 int RecordEvent(void* event);
 int CheckEvent(void* event);
+int QueryEvent(void* event);
 int ElapsedTime(float* milliseconds, void* begin, void* end);
 
 }  // namespace fake_gpu

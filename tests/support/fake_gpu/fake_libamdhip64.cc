@@ -154,6 +154,10 @@ HipResult hipEventSynchronize(void* event) {
   FAKE_GPU_ENTER(true);
   return CheckEvent(event);
 }
+HipResult hipEventQuery(void* event) {
+  FAKE_GPU_ENTER(true);
+  return QueryEvent(event);
+}
 HipResult hipEventElapsedTime(float* milliseconds, void* begin, void* end) {
   FAKE_GPU_ENTER(true);
   return ElapsedTime(milliseconds, begin, end);

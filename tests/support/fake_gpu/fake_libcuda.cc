@@ -201,6 +201,10 @@ CuResult cuEventSynchronize(void* event) {
   ENTER_CONTEXT;
   return CheckEvent(event);
 }
+CuResult cuEventQuery(void* event) {
+  ENTER_CONTEXT;
+  return QueryEvent(event);
+}
 CuResult cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
   ENTER_CONTEXT;
   return ElapsedTime(milliseconds, begin, end);

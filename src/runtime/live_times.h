@@ -1,0 +1,55 @@
+// Times of live launches, which nobody waits for.
+//
+//   LiveTimes times(device, clock);
+//   times.Launch(candidate, plan, args, stream);            // the caller's own launch, between events
+//   times.Read([&](int candidate, double ns) { ... });      // of launches that are over anyway
+//
+// A time is read at once where launching waits for the kernel (the CPU's default stream), else eight
+// calls later. Not thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/clock.h"
+#include "src/device/device.h"
+#include "src/runtime/plan.h"
+
+namespace whet {
+
+class LiveTimes {
+ public:
+  // Both must outlive it.
+  LiveTimes(Device& device, Clock& clock) : device_(device), clock_(clock) {}
+  ~LiveTimes();
+  LiveTimes(const LiveTimes&) = delete;
+  LiveTimes& operator=(const LiveTimes&) = delete;
+
+  // The plan's own status. A launch whose events cannot be had is not timed.
+  absl::Status Launch(int candidate, const Plan& plan, void* const* args, StreamHandle stream);
+  void Read(const std::function<void(int candidate, double ns)>& record);
+  // What was not read yet is of no interest any more.
+  void Forget();
+
+  absl::StatusOr<EventHandle> TakeEvent();
+  void GiveBack(EventHandle event) { idle_events_.push_back(event); }
+
+ private:
+  struct Timed {
+    int candidate = 0;
+    EventHandle begin = nullptr, end = nullptr;
+    double host_ns = 0;
+  };
+  double HostNs() const { return static_cast<double>(clock_.MonotonicNanoseconds()); }
+
+  Device& device_;
+  Clock& clock_;
+  std::deque<Timed> pending_;
+  std::vector<EventHandle> events_, idle_events_;
+  bool launches_wait_ = false;  // a launch returns when the kernel has ended
+};
+
+}  // namespace whet
