@@ -44,6 +44,7 @@ int Main(int argc, char** argv) {
     space.source().SetPrepareTime(absl::Milliseconds(1700), /*side_by_side=*/16);
     TuningRequest request = space.request();
     request.policy.patience = absl::Seconds(4);
+    request.policy.chunk = 32;  // as with 16 cores
     request.before_first_launch = [&](const Variant&) { space.device().HostWorks(100'000'000); };
     const absl::StatusOr<TuningResult> r = Tune(request, space.device(), space.source(), nullptr);
     if (!r.ok()) {

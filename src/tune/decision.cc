@@ -11,6 +11,9 @@ namespace {
 // Of the tie zone: how near a finalist must be proven to count as the fastest's equal. Of the many
 // that are proven with 95 %, some are a little farther than proven, and the zone is a promise.
 constexpr double kEqualShare = 0.7;
+// How near the best the winner must be proven before the looking ends. Looking again and again gives
+// chance as many chances, so this asks for more than the zone does.
+constexpr double kSettledShare = 0.4;
 // No clock and no timer is better than this from visit to visit.
 constexpr double kErrorFloor = 0.0005;
 
@@ -112,6 +115,7 @@ Decision Decide(absl::Span<const Finalist> all, const DecisionRules& rules) {
   }
   const double zone = 1 + rules.tie_zone;
   const double equal = 1 + rules.tie_zone * kEqualShare;
+  const double settled = 1 + rules.tie_zone * kSettledShare;
   size_t winner = d.fastest;
   for (size_t i = 0; i < count; ++i) {
     d.ratio.push_back(fit.Ratio(i, d.fastest));
@@ -123,7 +127,7 @@ Decision Decide(absl::Span<const Finalist> all, const DecisionRules& rules) {
   }
   d.settled = true;
   for (size_t i = 0; i < count; ++i) {
-    d.settled &= fit.Ratio(winner, i).high <= equal;
+    d.settled &= fit.Ratio(winner, i).high <= settled;
     const bool lost_visits = finalists[i].visits.size() < 2 && all[i].visits.size() >= 2;
     d.settled &= !(lost_visits && d.tied[i]);
   }

@@ -40,7 +40,9 @@ class Preparing {
                           .most = most,
                           .head = patient_ ? kHead : kShortHead},
                          first);
-    const auto chunk = static_cast<size_t>(std::max(patient_ ? 8 : 4, 2 * AvailableProcessors()));
+    const auto chunk = static_cast<size_t>(
+        request.policy.chunk > 0 ? request.policy.chunk
+                                 : std::max(patient_ ? 8 : 4, 2 * AvailableProcessors()));
     planned_ = search.planned();
     bool improving = true;
     double best_ns = std::numeric_limits<double>::infinity();

@@ -82,6 +82,9 @@ struct TuningPolicy {
   // one had a variant that was faster than all before by more than the tie zone. What a call that
   // somebody waits for can bear; infinite: everything is tried.
   absl::Duration patience = absl::InfiniteDuration();
+  // Variants that the source is asked for at once; 0: twice as many as there are processors, at least 4
+  // with little patience and 8 without.
+  int chunk = 0;
   // A first launch may take 20 times what the reference took, but this long at least and a minute at
   // most.
   absl::Duration least_trial = absl::Seconds(2);

@@ -108,7 +108,7 @@ TEST(DecisionTest, ACommonDriftIsNobodysFault) {
 TEST(DecisionTest, SettledWhenTheChoiceCannotCostTheTieZone) {
   const Decision open = Decide({Make(0, {100, 101.5}), Make(1, {100.5, 101.2})}, {});
   EXPECT_FALSE(open.settled);
-  const Decision close = Decide({Make(0, {100.5, 100.7}), Make(1, {100.2, 100.1})}, {});
+  const Decision close = Decide({Make(0, {100.2, 100.25}), Make(1, {100.2, 100.15})}, {});
   EXPECT_TRUE(close.settled);
   EXPECT_TRUE(close.tied[0]);
 }
