@@ -72,8 +72,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     whet::sm90::prefetch_map(&v_map);
     init_barriers(shared + kBarriersAt);
   }
-  if (threadIdx.x < 128 * kWarpgroups && threadIdx.x % 32 == 0)
-    whet::sm90::store_shared(suspicion_at(shared), 0);
+  init_suspicions(shared);
   __syncthreads();
 
   run_roles(

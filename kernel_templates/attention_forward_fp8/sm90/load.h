@@ -4,7 +4,7 @@
 // The shape comes first.
 // clang-format off
 #include "attention_forward_fp8/sm90/shape.h"
-#include "attention_forward/sm90/load_queries.h"
+#include "common/sm90_attention/feed.h"
 // clang-format on
 
 namespace attention {
@@ -19,67 +19,48 @@ WHET_DEVICE void load_pairs(Uint32 to, const TensorMap* map, Uint32 barrier, int
       : "memory");
 }
 
-WHET_DEVICE void load_keys(Uint32 to, const TensorMap* map, Uint32 full, int tile, int head,
+WHET_DEVICE void load_keys(const Place& place, const TensorMap* map, int tile, int head,
                            int batch) {
-  whet::sm90::arrive_expect(full, kKBytes);
+  whet::sm90::arrive_expect(place.full, kKBytes);
 #pragma unroll
   for (int p = 0; p < kQkPanels; ++p) {
-    const Uint32 panel = to + p * kKPanelBytes;
+    const Uint32 panel = place.to + p * kKPanelBytes;
+    const int key = tile * kBlockKv;
     if constexpr (kKeysInterleaved) {
-      load_pairs(panel, map, full, p * kPanel, tile * kBlockKv, head, batch);
-      load_pairs(panel + kKPanelBytes / 2, map, full, p * kPanel, tile * kBlockKv + 2, head, batch);
+      load_pairs(panel, map, place.full, p * kPanel, key, head, batch);
+      load_pairs(panel + kKPanelBytes / 2, map, place.full, p * kPanel, key + 2, head, batch);
     } else {
-      whet::sm90::load_tile(panel, map, full, p * kPanel, tile * kBlockKv, head, batch);
+      whet::sm90::load_tile(panel, map, place.full, p * kPanel, key, head, batch);
     }
   }
 }
 
-WHET_DEVICE void load_values(Uint32 to, const TensorMap* map, const TensorMap* half_map,
-                             const TensorMap* quarter_map, Uint32 full, int tile, int head,
-                             int batch) {
-  whet::sm90::arrive_expect(full, kDv * kBlockKv);
+WHET_DEVICE void load_values(const Place& place, const TensorMap* map, const TensorMap* half_map,
+                             const TensorMap* quarter_map, int tile, int head, int batch) {
+  whet::sm90::arrive_expect(place.full, kDv * kBlockKv);
+  const int key = tile * kBlockKv;
 #pragma unroll
   for (int p = 0; p < kVPanels; ++p)
-    whet::sm90::load_tile(to + p * kVPanelBytes, map, full, tile * kBlockKv + p * kPanel, 0, head,
+    whet::sm90::load_tile(place.to + p * kVPanelBytes, map, place.full, key + p * kPanel, 0, head,
                           batch);
   if constexpr (kVHalfPanel)
-    whet::sm90::load_tile(to + kVHalfAt, half_map, full, tile * kBlockKv + kVPanels * kPanel, 0,
+    whet::sm90::load_tile(place.to + kVHalfAt, half_map, place.full, key + kVPanels * kPanel, 0,
                           head, batch);
   if constexpr (kVQuarterPanel)
-    whet::sm90::load_tile(to + kVQuarterAt, quarter_map, full, tile * kBlockKv + kBlockKv / 64 * 64,
-                          0, head, batch);
+    whet::sm90::load_tile(place.to + kVQuarterAt, quarter_map, place.full,
+                          key + kBlockKv / 64 * 64, 0, head, batch);
 }
 
 WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, const TensorMap& v_map,
                                       const TensorMap& v_half_map, const TensorMap& v_quarter_map) {
-  const Uint32 barriers = shared + kBarriersAt;
-  const bool leader = threadIdx.x % 32 == 0;
-  Mailbox mailbox{shared, {}};
-  Ring<kStages> k_ring;
-  Ring<kStages> v_ring;
-  for (;;) {
-    const Work work = mailbox.take();
-    if (work.query_block < 0) break;
-    const int head_kv = work.head / kGroup;
-    // In the order of use: the scores of a tile are computed before the output of the one before it.
-    for (int tile = block_tiles(work) - 1, previous = -1; tile >= 0 || previous >= 0;
-         previous = tile--) {
-      if (tile >= 0) {
-        whet::sm90::wait(barriers + 8 * (kEmptyK + k_ring.stage), k_ring.parity ^ 1);
-        if (leader)
-          load_keys(shared + kKAt + k_ring.stage * kKBytes, &k_map,
-                    barriers + 8 * (kFullK + k_ring.stage), tile, head_kv, work.batch);
-        k_ring.advance();
-      }
-      if (previous >= 0) {
-        whet::sm90::wait(barriers + 8 * (kEmptyV + v_ring.stage), v_ring.parity ^ 1);
-        if (leader)
-          load_values(shared + kVAt + v_ring.stage * kVStride, &v_map, &v_half_map, &v_quarter_map,
-                      barriers + 8 * (kFullV + v_ring.stage), previous, head_kv, work.batch);
-        v_ring.advance();
-      }
-    }
-  }
+  feed<kKBytes, kVStride>(
+      shared,
+      [&](const Place& place, int tile, int head, int batch) {
+        load_keys(place, &k_map, tile, head, batch);
+      },
+      [&](const Place& place, int tile, int head, int batch) {
+        load_values(place, &v_map, &v_half_map, &v_quarter_map, tile, head, batch);
+      });
 }
 
 // The rows below the channels of every tile of V^T: ones, then zeros. By `threads` threads; the products see it after their proxy's fence.

@@ -3,8 +3,8 @@
 
 // The shape comes first.
 // clang-format off
-#include "attention_forward_fp8/sm90/softmax.h"
-#include "attention_forward/sm90/item.h"
+#include "attention_forward_fp8/sm90/promote.h"
+#include "attention_forward_fp8/sm90/repair.h"
 // clang-format on
 
 namespace attention {
@@ -59,28 +59,33 @@ struct Result {
   float value;  // V's scale
   float bias[2];
   float total[2];
+  float promoted[2];  // what the promoted sum must be multiplied by; 0: there is none
 };
 
-template <int kCount>
-WHET_DEVICE void write_result(const Result& result, const float (&o)[kCount],
-                              const Tensors& tensors, int lane) {
+// What was promoted is added to `o`: the next P V must start from zero.
+WHET_DEVICE void write_result(const Result& result, float (&o)[kOutputs / 2], const Promoted& sum,
+                              const Tensors& tensors, Uint32 shared, int lane) {
+  if (result.promoted[0] != 0.0f || result.promoted[1] != 0.0f)
+    add_promoted(o, sum, result.promoted);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = result.row + 8 * r;
     const bool blank = is_blank(result.bias[r]);
     const bool inside = row < kSeqQ;
-    float sum = result.total[r];
-    sum += whet::shuffle_xor<1>(sum);
-    sum += whet::shuffle_xor<2>(sum);
-    write_row(tensors.out + result.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) +
-                  result.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
-                  row * static_cast<Int64>(SHAPE_O_STRIDE_S),
-              o, r, blank ? 0.0f : __fdividef(result.value, sum), inside, lane);
+    float total = result.total[r];
+    total += whet::shuffle_xor<1>(total);
+    total += whet::shuffle_xor<2>(total);
+    const Uint32 suspicious = write_row(
+        tensors.out + result.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) +
+            result.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
+            row * static_cast<Int64>(SHAPE_O_STRIDE_S),
+        o, r, blank ? 0.0f : __fdividef(result.value, total), inside, lane);
+    if (SHAPE_CAUSAL && suspicious != 0) whet::sm90::store_shared(suspicion_at(shared), 1);
     if (SHAPE_LSE && lane % 4 == 0 && inside) {
       const Int64 at = (static_cast<Int64>(result.batch) * kHeadsQ + result.head) * kSeqQ + row;
       float value = whet::negative_infinity();
       if (!blank) {
-        value = ((kTop - result.bias[r]) / kStep + whet::log2_fast(sum) - kLift) *
+        value = ((kTop - result.bias[r]) / kStep + whet::log2_fast(total) - kLift) *
                 0.69314718055994530942f;
         if (SHAPE_LSE_SHIFT) value += tensors.lse_shift[at];
       }

@@ -1,39 +1,25 @@
 // What the problem and the variant fix: tile sizes, the map of shared memory, and which key each accumulator belongs to.
 #pragma once
 
-#include "common/sm90.h"
+#include "common/sm90_attention/problem.h"
 
 namespace attention {
 
-using whet::Int64;
-using whet::sm90::TensorMap;
-using whet::sm90::Uint32;
-using whet::sm90::Uint64;
-
 constexpr int kBlockKv = TUNE_BLOCK_KV;
 constexpr int kWarpgroups = kBlockKv == 96 ? 3 : 2;
-constexpr int kRows = 64;  // of a warpgroup: the height of one wgmma
 constexpr int kBlockQ = kRows * kWarpgroups;
 constexpr int kStages = kBlockKv == 192 ? 2 : 3;
 constexpr int kQStages = SHAPE_DV <= 128 && SHAPE_DQK <= (kBlockKv == 192 ? 128 : 192) ? 2 : 1;
 constexpr bool kDirect = TUNE_DIRECT;
 constexpr bool kScaleBlocks = TUNE_SCALE_BLOCKS;
-constexpr bool kPromote = TUNE_PROMOTE;
-constexpr int kPromoteTiles = 4;
+// Tiles after which the output of the products is added up in f16, where the tensor cores' own sums are too coarse; 0: never.
+constexpr int kPromoteTiles = TUNE_PROMOTE;
+constexpr bool kPromote = kPromoteTiles > 0;
 // Pairs of rows must not reach past the last one.
 constexpr bool kKeysInterleaved = SHAPE_SEQ_KV % 2 == 0;
 
-constexpr int kDqk = SHAPE_DQK;
-constexpr int kDv = SHAPE_DV;
-constexpr int kSeqQ = SHAPE_SEQ_Q;
-constexpr int kSeqKv = SHAPE_SEQ_KV;
-constexpr int kHeadsQ = SHAPE_HEADS_Q;
-constexpr int kHeadsKv = SHAPE_HEADS_KV;
-constexpr int kGroup = SHAPE_HEADS_Q / SHAPE_HEADS_KV;
-constexpr int kHeads = SHAPE_BATCH * kHeadsQ;
 constexpr int kQueryBlocks = (kSeqQ + kBlockQ - 1) / kBlockQ;
 constexpr int kWork = kQueryBlocks * kHeads;
-constexpr int kOffset = kSeqKv - kSeqQ;  // key j is visible to row i when j <= i + kOffset
 
 constexpr int kElementBytes = 1;
 constexpr int kPanel = 128;     // elements of a swizzled row
@@ -66,26 +52,8 @@ constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;
 constexpr int kVAt = kKAt + kStages * kKBytes;
 constexpr int kVStride = (kVBytes + 1023) / 1024 * 1024;
 constexpr int kBarriersAt = kVAt + kStages * kVStride;
-constexpr int kMails = 4;
-constexpr int kMailBytes = 16;
-constexpr int kFullQ = 0;  // one per stage and warpgroup
-constexpr int kEmptyQ = kFullQ + kQStages * kWarpgroups;
-constexpr int kFullK = kEmptyQ + kQStages * kWarpgroups;
-constexpr int kEmptyK = kFullK + kStages;
-constexpr int kFullV = kEmptyK + kStages;
-constexpr int kEmptyV = kFullV + kStages;
-constexpr int kFullMail = kEmptyV + kStages;
-constexpr int kEmptyMail = kFullMail + kMails;
-constexpr int kBarriers = kEmptyMail + kMails;
-constexpr int kMailAt = kBarriersAt + 8 * kBarriers;
-
-constexpr int kThreads = (kWarpgroups + 1) * 128;
-// Registers move only within what the block has at its start: 168 per thread with 384 threads, 128 with 512.
 constexpr int kConsumerRegisters = kWarpgroups == 3 ? 160 : 240;
 constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 24;
-static_assert(kConsumerRegisters * kWarpgroups + kProducerRegisters <=
-                  65536 / kThreads / 8 * 8 * (kWarpgroups + 1),
-              "a warpgroup would wait for registers forever");
 
 // Where accumulator `index` of a thread, row `index` / 2 % 2 of its two, finds its key in the tile: this plus kKeysPerLane * (lane % 4).
 //
@@ -112,18 +80,21 @@ WHET_DEVICE constexpr int scale_of(int index) {
 }
 
 static_assert(SHAPE_DTYPE == WHET_E4M3, "this kernel is for OCP e4m3");
-static_assert(LAUNCH_BLOCK_X == kThreads,
-              "block must be 128 threads per warpgroup, one of them the producer's");
-static_assert(kWarpgroups >= 2 && kWarpgroups <= 3,
-              "registers are set for 2 or 3 consumer warpgroups");
 static_assert(kBlockKv % 32 == 0 && kBlockKv <= 256, "block_kv must be a multiple of 32 up to 256");
 static_assert(SHAPE_K_SCALE_ROWS == 0 || kBlockKv % 64 == 0, "tiles must begin where scales do");
 static_assert(kDqk % 16 == 0 && kDv % 16 == 0 && kOutputs <= 256,
               "head dimensions must be multiples of 16");
-static_assert(kStages >= 2, "loads run one tile ahead: at least two stages");
-static_assert(1024 + kMailAt + kMailBytes * kMails <= LAUNCH_SHARED_BYTES,
+
+}  // namespace attention
+
+#include "common/sm90_attention/block.h"
+
+namespace attention {
+
+constexpr int kSuspicionsAt = kBlockEnd;  // one word per consumer warp
+static_assert(1024 + kSuspicionsAt + 16 * kWarpgroups <= LAUNCH_SHARED_BYTES,
               "shared_bytes of the kernel file is too small");
 
 }  // namespace attention
 
-#include "attention_forward/sm90/work.h"
+#include "common/sm90_attention/work.h"

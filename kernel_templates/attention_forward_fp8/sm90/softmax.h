@@ -18,19 +18,22 @@ constexpr float kTop = kDirect ? 8.0f * (kLift + 7 + kCentre) : static_cast<floa
 // How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8). Moving costs as much as the
 // rest of the softmax, and of 64 rows one moves in most of the first tiles: `lazy` has references start lower, and then hardly any does.
 constexpr float kRoom = (TUNE_LAZY ? 2.75f : 0.03f) * kStep;
-// With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's maximum
+// With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's highest
 // it may go at all.
-constexpr float kWindow = 6.0f * kStep;
+constexpr float kWindow = 8.0f * kStep;
 constexpr float kDepth = 60.0f * kStep;
+// The ends of the range, as integers: what lies below zero is below any floor.
+WHET_DEVICE int limit() { return __float_as_int(kTop + kRoom); }
+WHET_DEVICE int floor_level() { return __float_as_int(kTop - kWindow); }
 
 // What a thread knows of its two rows: lane / 4 and lane / 4 + 8 of the 16 rows of its warp.
 struct Softmax {
-  float bias[2];     // -inf while no key was visible: all levels are -inf then
-  float total[2];    // this lane's share of the sum of the probabilities
-  float shrink[2];   // what output and total must be multiplied by before the next P V
-  float pending[2];  // with promote: the same of what was promoted before, when there is more
-  float depth[2];    // levels that the reference lies below the row's maximum
-  bool blank;        // no key was visible to some row of the warp
+  float bias[2];    // -inf while no key was visible: all levels are -inf then
+  float total[2];   // this lane's share of the sum of the probabilities
+  float shrink[2];  // what output and total must be multiplied by before the next P V
+  float depth[2];   // with scale_blocks: levels that the reference lies below the row's highest
+  float risen[2];   // with promote: 2^-(levels by which the row's highest rose since the last promotion)
+  bool blank;       // no key was visible to some row of the warp
   bool shrinks;
 };
 
@@ -56,6 +59,7 @@ WHET_DEVICE void clear(Softmax& state) {
     state.bias[r] = whet::negative_infinity();
     state.shrink[r] = 1.0f;
     state.depth[r] = 0.0f;
+    state.risen[r] = 1.0f;
   }
   state.blank = true;
 }
@@ -87,6 +91,49 @@ WHET_DEVICE void find_reference(const float (&s)[kScores], Softmax& state,
   state.blank = __any_sync(0xffffffffu, is_blank(state.bias[0]) || is_blank(state.bias[1]));
 }
 
+// Whole powers of two only, so that all that is multiplied by them stays exact.
+WHET_DEVICE float whole_steps(float levels) { return floorf(levels * (1.0f / kStep)) * kStep; }
+
+// Moves the reference of rows whose levels have left the range; `top` are this lane's highest as integers.
+WHET_DEVICE void move_reference(float (&s)[kScores], Softmax& state, const int (&top)[2]) {
+  float move[2];
+  bool low = false;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = quad_max(top[r]);
+    move[r] = row > limit() ? whole_steps(kTop - __int_as_float(row)) : 0.0f;
+    low |= row < floor_level();
+  }
+  if constexpr (kScaleBlocks) {
+    if (__any_sync(0xffffffffu, low)) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float exact = row_top(s, r);
+        if (exact < kTop - kWindow && exact != whet::negative_infinity())
+          move[r] = fminf(whole_steps(kTop - exact), kDepth - state.depth[r]);
+      }
+    }
+    // A lane that sees little of its row brings the warp here, too.
+    state.shrinks = __any_sync(0xffffffffu, move[0] != 0.0f || move[1] != 0.0f);
+    if (!state.shrinks) return;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    state.bias[r] += move[r];
+    state.shrink[r] = whet::exp2_fast(move[r] * (1.0f / kStep));
+    if constexpr (kScaleBlocks) {
+      const float depth = state.depth[r] + move[r];
+      state.depth[r] = fmaxf(0.0f, depth);
+      if constexpr (kPromote)
+        state.risen[r] *= whet::exp2_fast(fminf(0.0f, depth) * (1.0f / kStep));
+    } else if constexpr (kPromote) {
+      state.risen[r] *= state.shrink[r];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) s[i] += move[i / 2 % 2];
+}
+
 // Turns scores into levels in place and moves the reference where they leave the range. `slope` is not zero. Returns the bits of this
 // thread's highest level, as soon as all are there.
 WHET_DEVICE int levels(float (&s)[kScores], Softmax& state, const float (&slope)[kKScales]) {
@@ -111,33 +158,11 @@ WHET_DEVICE int levels(float (&s)[kScores], Softmax& state, const float (&slope)
     top[r] = max(part[0], part[1]);
   }
   const int highest = max(top[0], top[1]);
-  const int limit = __float_as_int(kTop + kRoom);
-  bool moves = highest > limit;
-  if constexpr (kScaleBlocks) {
-    top[0] = quad_max(top[0]);
-    top[1] = quad_max(top[1]);
-    const int floor = __float_as_int(kTop - kWindow);
-    moves = max(top[0], top[1]) > limit || min(top[0], top[1]) < floor;
-  }
+  bool moves = highest > limit();
+  // This lane's share of a row may be low where the row is not: what follows looks closer.
+  if constexpr (kScaleBlocks) moves = moves || min(top[0], top[1]) < floor_level();
   state.shrinks = __any_sync(0xffffffffu, moves);
-  if (state.shrinks) {
-    float move[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = quad_max(top[r]);
-      move[r] = row > limit ? kTop - __int_as_float(row) : 0.0f;
-      if constexpr (kScaleBlocks) {
-        const float exact = row_top(s, r);
-        if (exact < kTop - kWindow && exact != whet::negative_infinity())
-          move[r] = fminf(kTop - exact, kDepth - state.depth[r]);
-        state.depth[r] = fmaxf(0.0f, state.depth[r] + move[r]);
-      }
-      state.bias[r] += move[r];
-      state.shrink[r] = whet::exp2_fast(move[r] * (1.0f / kStep));
-    }
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) s[i] += move[i / 2 % 2];
-  }
+  if (state.shrinks) move_reference(s, state, top);
   return highest;
 }
 
@@ -216,18 +241,8 @@ WHET_DEVICE void mask(float (&s)[kScores], int key0, int row, float hidden, int 
   }
 }
 
-// After a P V: its row sums go to the total, each product's by itself, since the tensor cores cut the tail of long sums. With `promote` the
-// output goes to `whole` from time to time for the same reason.
-WHET_DEVICE void collect(float (&o)[kOutputs / 2], float (&whole)[kPromote ? kDv / 2 : 1],
-                         Softmax& state, bool promotes) {
-  if constexpr (kPromote) {
-    if (promotes) {
-#pragma unroll
-      for (int i = 0; i < kDv / 2; ++i)
-        whole[i] = __fmaf_rn(whole[i], state.pending[i / 2 % 2], o[i]);
-      state.pending[0] = state.pending[1] = 1.0f;
-    }
-  }
+// After a P V: its row sums go to the total, each product's by itself, since the tensor cores cut the tail of long sums.
+WHET_DEVICE void collect_sums(float (&o)[kOutputs / 2], Softmax& state) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     state.total[r] += o[kDv / 2 + 2 * r];
@@ -242,10 +257,7 @@ WHET_DEVICE void rescale(float (&o)[kOutputs / 2], Softmax& state) {
 #pragma unroll
   for (int i = 0; i < kDv / 2; ++i) o[i] *= state.shrink[(i / 2) % 2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    state.total[r] *= state.shrink[r];
-    if constexpr (kPromote) state.pending[r] *= state.shrink[r];
-  }
+  for (int r = 0; r < 2; ++r) state.total[r] *= state.shrink[r];
 }
 
 }  // namespace attention
