@@ -49,12 +49,12 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, const Tensors& tensors) {
     if (tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, hidden, lane);
   };
   const auto result = [&] {
-    Result r = {item.head, item.batch, item.row, scales.value, {}, {}, {}};
+    Result r = {item.head, item.batch, item.row, scales.value, {}, {}, {}, item.tiles};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       r.bias[i] = state.bias[i];
       r.total[i] = state.total[i];
-      if (has_promoted(item.tiles)) r.promoted[i] = state.risen[i] * part_units(state.depth[i]);
+      if constexpr (kPromote) r.promoted[i] = state.risen[i] * part_units(state.depth[i]);
     }
     return r;
   };
@@ -209,14 +209,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
 
   run_roles(
-      shared, q_map,
-      [&] { load_keys_and_values(shared, k_map, v_map, v_half_map, v_quarter_map); },
+      shared, q_map, [&] { load_keys_and_values(shared, k_map, v_map, v_half_map, v_quarter_map); },
       [&](int warpgroup) {
         // A slope of zero would make hidden keys NaN: too small to matter will do.
         float slope = scale * 1.44269504088896340736f * kStep;
         if (fabsf(slope) < 1e-30f) slope = 1e-30f;
         consume(shared, warpgroup, {q_scale, k_scale, v_scale, lse_shift, o, lse, slope});
-        if constexpr (SHAPE_CAUSAL)
-          repair(shared, q, k, v, q_scale, k_scale, v_scale, o, scale);
+        if constexpr (SHAPE_CAUSAL) repair(shared, q, k, v, q_scale, k_scale, v_scale, o, scale);
       });
 }

@@ -23,8 +23,8 @@ struct SpoiltRow {
   __device__ __forceinline__ int column(int c) const { return 4 * lane + 128 * (c / 4) + c % 4; }
   __device__ __forceinline__ unsigned short stored(int key, int c) const {
     if (column(c) >= kDv) return 0;
-    return quarter(*reinterpret_cast<const Uint64*>(
-                       v + key * static_cast<Int64>(SHAPE_V_STRIDE_S) + column(c / 4 * 4)),
+    return quarter(*reinterpret_cast<const Uint64*>(v + key * static_cast<Int64>(SHAPE_V_STRIDE_S) +
+                                                    column(c / 4 * 4)),
                    c % 4);
   }
   __device__ __forceinline__ bool is_finite(int key, int c) const {

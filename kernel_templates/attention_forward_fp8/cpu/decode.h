@@ -1,7 +1,7 @@
 // From e4m3 bytes to BF16, in which every one of them is exact, a tile at a time: behind this, attention on a CPU is the BF16
 // kernel's.
 //
-// Included before any header of attention_forward/cpu, because it makes the problem's constants say what those work on: BF16
+// Included before any header of common/cpu_attention, because it makes the problem's constants say what those work on: BF16
 // rows without gaps.
 #ifndef WHET_ATTENTION_FP8_CPU_DECODE_H_
 #define WHET_ATTENTION_FP8_CPU_DECODE_H_

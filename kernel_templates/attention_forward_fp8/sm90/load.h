@@ -47,8 +47,8 @@ WHET_DEVICE void load_values(const Place& place, const TensorMap* map, const Ten
     whet::sm90::load_tile(place.to + kVHalfAt, half_map, place.full, key + kVPanels * kPanel, 0,
                           head, batch);
   if constexpr (kVQuarterPanel)
-    whet::sm90::load_tile(place.to + kVQuarterAt, quarter_map, place.full,
-                          key + kBlockKv / 64 * 64, 0, head, batch);
+    whet::sm90::load_tile(place.to + kVQuarterAt, quarter_map, place.full, key + kBlockKv / 64 * 64,
+                          0, head, batch);
 }
 
 WHET_DEVICE void load_keys_and_values(Uint32 shared, const TensorMap& k_map, const TensorMap& v_map,

@@ -59,14 +59,14 @@ struct Result {
   float value;  // V's scale
   float bias[2];
   float total[2];
-  float promoted[2];  // what the promoted sum must be multiplied by; 0: there is none
+  float promoted[2];  // what the promoted sum must be multiplied by
+  int tiles;
 };
 
 // What was promoted is added to `o`: the next P V must start from zero.
 WHET_DEVICE void write_result(const Result& result, float (&o)[kOutputs / 2], const Promoted& sum,
                               const Tensors& tensors, Uint32 shared, int lane) {
-  if (result.promoted[0] != 0.0f || result.promoted[1] != 0.0f)
-    add_promoted(o, sum, result.promoted);
+  if (has_promoted(result.tiles)) add_promoted(o, sum, result.promoted);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = result.row + 8 * r;
@@ -75,11 +75,11 @@ WHET_DEVICE void write_result(const Result& result, float (&o)[kOutputs / 2], co
     float total = result.total[r];
     total += whet::shuffle_xor<1>(total);
     total += whet::shuffle_xor<2>(total);
-    const Uint32 suspicious = write_row(
-        tensors.out + result.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) +
-            result.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
-            row * static_cast<Int64>(SHAPE_O_STRIDE_S),
-        o, r, blank ? 0.0f : __fdividef(result.value, total), inside, lane);
+    const Uint32 suspicious =
+        write_row(tensors.out + result.batch * static_cast<Int64>(SHAPE_O_STRIDE_B) +
+                      result.head * static_cast<Int64>(SHAPE_O_STRIDE_H) +
+                      row * static_cast<Int64>(SHAPE_O_STRIDE_S),
+                  o, r, blank ? 0.0f : __fdividef(result.value, total), inside, lane);
     if (SHAPE_CAUSAL && suspicious != 0) whet::sm90::store_shared(suspicion_at(shared), 1);
     if (SHAPE_LSE && lane % 4 == 0 && inside) {
       const Int64 at = (static_cast<Int64>(result.batch) * kHeadsQ + result.head) * kSeqQ + row;

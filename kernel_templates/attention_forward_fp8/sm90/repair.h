@@ -59,17 +59,17 @@ WHET_DEVICE void repair(Uint32 shared, const unsigned char* q, const unsigned ch
     const Int64 head = work.head;
     const Int64 head_kv = work.head / kGroup;
     const int block = min(row / kQScaleRows, SHAPE_Q_SCALE_BLOCKS - 1);
-    return SpoiltRow{
-        q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H +
-            row * static_cast<Int64>(SHAPE_Q_STRIDE_S),
-        k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
-        v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
-        k_scale + (batch * kHeadsKv + head_kv) * SHAPE_K_SCALE_BLOCKS,
-        out + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H +
-            row * static_cast<Int64>(SHAPE_O_STRIDE_S),
-        scale * 1.44269504088896340736f * q_scale[(batch * kHeadsQ + head) * SHAPE_Q_SCALE_BLOCKS + block],
-        v_scale[batch * kHeadsKv + head_kv],
-        lane};
+    return SpoiltRow{q + batch * SHAPE_Q_STRIDE_B + head * SHAPE_Q_STRIDE_H +
+                         row * static_cast<Int64>(SHAPE_Q_STRIDE_S),
+                     k + batch * SHAPE_K_STRIDE_B + head_kv * SHAPE_K_STRIDE_H,
+                     v + batch * SHAPE_V_STRIDE_B + head_kv * SHAPE_V_STRIDE_H,
+                     k_scale + (batch * kHeadsKv + head_kv) * SHAPE_K_SCALE_BLOCKS,
+                     out + batch * SHAPE_O_STRIDE_B + head * SHAPE_O_STRIDE_H +
+                         row * static_cast<Int64>(SHAPE_O_STRIDE_S),
+                     scale * 1.44269504088896340736f *
+                         q_scale[(batch * kHeadsQ + head) * SHAPE_Q_SCALE_BLOCKS + block],
+                     v_scale[batch * kHeadsKv + head_kv],
+                     lane};
   });
 }
 

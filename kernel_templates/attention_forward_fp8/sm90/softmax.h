@@ -32,8 +32,9 @@ struct Softmax {
   float total[2];   // this lane's share of the sum of the probabilities
   float shrink[2];  // what output and total must be multiplied by before the next P V
   float depth[2];   // with scale_blocks: levels that the reference lies below the row's highest
-  float risen[2];   // with promote: 2^-(levels by which the row's highest rose since the last promotion)
-  bool blank;       // no key was visible to some row of the warp
+  float risen
+      [2];     // with promote: 2^-(levels by which the row's highest rose since the last promotion)
+  bool blank;  // no key was visible to some row of the warp
   bool shrinks;
 };
 

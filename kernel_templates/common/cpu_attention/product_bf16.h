@@ -2,10 +2,10 @@
 // adds both products to an f32 (vdpbf16ps).
 //
 // A word of a query or key is a pair of head dimensions, a word of weights or values a pair of keys.
-#ifndef WHET_ATTENTION_CPU_PRODUCT_BF16_H_
-#define WHET_ATTENTION_CPU_PRODUCT_BF16_H_
+#ifndef WHET_CPU_ATTENTION_PRODUCT_BF16_H_
+#define WHET_CPU_ATTENTION_PRODUCT_BF16_H_
 
-#include "attention_forward/cpu/shape.h"
+#include "common/cpu_attention/shape.h"
 #include "common/cpu_convert.h"
 #include "common/cpu_transpose.h"
 
@@ -90,4 +90,4 @@ WHET_CPU_FN void PackValues(const Element* v, int count, float* out) {
   }
 }
 
-#endif  // WHET_ATTENTION_CPU_PRODUCT_BF16_H_
+#endif  // WHET_CPU_ATTENTION_PRODUCT_BF16_H_

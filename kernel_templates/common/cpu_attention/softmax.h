@@ -1,9 +1,9 @@
 // One step of the online softmax over a tile of scores, in base 2.
-#ifndef WHET_ATTENTION_CPU_SOFTMAX_H_
-#define WHET_ATTENTION_CPU_SOFTMAX_H_
+#ifndef WHET_CPU_ATTENTION_SOFTMAX_H_
+#define WHET_CPU_ATTENTION_SOFTMAX_H_
 
-#include "attention_forward/cpu/products.h"
-#include "attention_forward/cpu/shape.h"
+#include "common/cpu_attention/products.h"
+#include "common/cpu_attention/shape.h"
 #include "common/cpu_math.h"
 #include "common/cpu_vec.h"
 
@@ -64,4 +64,4 @@ WHET_CPU_FN float SoftmaxRow(float* scores, int count, int padded, float factor,
   return correction[0];
 }
 
-#endif  // WHET_ATTENTION_CPU_SOFTMAX_H_
+#endif  // WHET_CPU_ATTENTION_SOFTMAX_H_

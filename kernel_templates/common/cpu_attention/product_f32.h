@@ -1,8 +1,8 @@
 // The factors of the two matrix products in f32: everything is widened once, when it is packed.
-#ifndef WHET_ATTENTION_CPU_PRODUCT_F32_H_
-#define WHET_ATTENTION_CPU_PRODUCT_F32_H_
+#ifndef WHET_CPU_ATTENTION_PRODUCT_F32_H_
+#define WHET_CPU_ATTENTION_PRODUCT_F32_H_
 
-#include "attention_forward/cpu/shape.h"
+#include "common/cpu_attention/shape.h"
 #include "common/cpu_convert.h"
 #include "common/cpu_transpose.h"
 
@@ -80,4 +80,4 @@ WHET_CPU_FN void PackValues(const Element* v, int count, float* out) {
   }
 }
 
-#endif  // WHET_ATTENTION_CPU_PRODUCT_F32_H_
+#endif  // WHET_CPU_ATTENTION_PRODUCT_F32_H_

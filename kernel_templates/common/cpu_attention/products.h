@@ -4,22 +4,22 @@
 // query rows are outer products: kR broadcast words times a few vectors of keys. Values keep their order
 // (one row per key, one lane per head dimension). How many elements are in a word, and how words are
 // multiplied, is the business of the chosen header of factors.
-#ifndef WHET_ATTENTION_CPU_PRODUCTS_H_
-#define WHET_ATTENTION_CPU_PRODUCTS_H_
+#ifndef WHET_CPU_ATTENTION_PRODUCTS_H_
+#define WHET_CPU_ATTENTION_PRODUCTS_H_
 
 // Before the choice: a header's text is put in place only once, and so must not first stand in a branch
 // that is not taken.
-#include "attention_forward/cpu/shape.h"
+#include "common/cpu_attention/shape.h"
 #include "common/cpu_convert.h"
 #include "common/cpu_transpose.h"
 #include "common/cpu_vec.h"
 #if TUNE_BF16_DOT
-#include "attention_forward/cpu/product_bf16.h"
+#include "common/cpu_attention/product_bf16.h"
 #else
-#include "attention_forward/cpu/product_f32.h"
+#include "common/cpu_attention/product_f32.h"
 #endif
 #if TUNE_BF16_DOT == 2
-#include "attention_forward/cpu/products_amx.h"
+#include "common/cpu_attention/products_amx.h"
 #endif
 
 template <int kR, int kVectors>
@@ -124,4 +124,4 @@ WHET_CPU_FN void Outputs(const float* weights, const float* values, const RowLim
       out + kLast * kColumns);
 }
 
-#endif  // WHET_ATTENTION_CPU_PRODUCTS_H_
+#endif  // WHET_CPU_ATTENTION_PRODUCTS_H_

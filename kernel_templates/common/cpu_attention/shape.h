@@ -3,8 +3,8 @@
 // A block computes kBlockQ query positions of kHeadsPerBlock query heads that share one key/value
 // head. Its rows are numbered position-major (row = position * kHeadsPerBlock + head), so that the
 // number of visible keys never falls from one row to the next.
-#ifndef WHET_ATTENTION_CPU_SHAPE_H_
-#define WHET_ATTENTION_CPU_SHAPE_H_
+#ifndef WHET_CPU_ATTENTION_SHAPE_H_
+#define WHET_CPU_ATTENTION_SHAPE_H_
 
 #include "common/cpu_block.h"
 #include "common/cpu_convert.h"
@@ -100,4 +100,4 @@ struct RowLimits {
   int most() const { return count[kR - 1]; }
 };
 
-#endif  // WHET_ATTENTION_CPU_SHAPE_H_
+#endif  // WHET_CPU_ATTENTION_SHAPE_H_

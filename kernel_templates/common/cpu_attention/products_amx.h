@@ -1,10 +1,10 @@
 // The two matrix products on AMX tiles: 32 rows by 32 columns at a time, from factors packed as pairs of bf16.
 //
 // Tiles 0..3 accumulate (two of rows by two of columns), 4 and 5 hold rows, 6 and 7 columns.
-#ifndef WHET_ATTENTION_CPU_PRODUCTS_AMX_H_
-#define WHET_ATTENTION_CPU_PRODUCTS_AMX_H_
+#ifndef WHET_CPU_ATTENTION_PRODUCTS_AMX_H_
+#define WHET_CPU_ATTENTION_PRODUCTS_AMX_H_
 
-#include "attention_forward/cpu/shape.h"
+#include "common/cpu_attention/shape.h"
 #include "common/cpu_vec.h"
 
 // Gives this thread the tile registers, all of 16 rows of 64 bytes, until ReleaseTiles.
@@ -169,4 +169,4 @@ WHET_CPU_FN void TileRowsOutputs(const float* weights, const float* values, bool
   }
 }
 
-#endif  // WHET_ATTENTION_CPU_PRODUCTS_AMX_H_
+#endif  // WHET_CPU_ATTENTION_PRODUCTS_AMX_H_
