@@ -1,3 +1,0 @@
-#pragma once
-
-#include "common/sm90_attention/work.h"
