@@ -6,7 +6,7 @@
 //
 // Tiles of keys are taken from the last visible one down to the first, so that those that need a mask come first. What hides the softmax
 // behind the matrix products:
-//   - a warpgroup issues the scores of the next tile and P V of this one together, and does its softmax while P V runs (`overlap`);
+//   - a warpgroup issues the scores of the next tile and P V of this one together, and does its softmax while P V runs;
 //   - named barriers pass the right to issue products round the warpgroups, so that one does its softmax while others multiply;
 //   - a block takes many query blocks and runs from one into the next: the first scores of the next are issued with the last P V of this
 //     one, and this one's output is written while the scores after that are computed;

@@ -32,11 +32,13 @@ constexpr int kKBytes = kQkPanels * kKvPanelBytes;
 constexpr int kVBytes = kVPanels * kKvPanelBytes;
 
 // A second place for Q where the kernel file makes room: the next work's can be there before this one's last product has read its own.
+constexpr int kBesideTiles = 1408;  // for alignment, barriers and mail, as in the kernel file
 constexpr int kQStages =
-    !kQueryInRegisters &&
-            LAUNCH_SHARED_BYTES >= 1408 + 2 * kWarpgroups * kQBytes + kStages * (kKBytes + kVBytes)
+    !kQueryInRegisters && LAUNCH_SHARED_BYTES >= kBesideTiles + 2 * kWarpgroups * kQBytes +
+                                                     kStages * (kKBytes + kVBytes)
         ? 2
         : 1;
+
 // With rows and tiles that start at multiples of 64, the diagonal stays within one tile.
 constexpr bool kMasksLaterTiles =
     SHAPE_CAUSAL && (kBlockKv % kRows != 0 || (kOffset % kRows + kRows) % kRows != 0);
