@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cache/entry_codec.h"
-#include "cache/record.h"
+#include "src/base/record.h"
 
 namespace whet {
 namespace {

@@ -1,75 +1,18 @@
 #include "cache/entry_files.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <random>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "cache/entry_codec.h"
 #include "cache/entry_file_format.h"
+#include "cache/entry_files_internal.h"
 #include "src/base/files.h"
 
 namespace whet {
-namespace {
-
-constexpr int64_t kTouchIntervalSeconds = 3600;
-// A file left by a writer that died is removed once it is this old.
-constexpr int64_t kAbandonedSeconds = 24 * 3600;
-// After this many new bytes the directory is walked to see whether something has to give way.
-constexpr int64_t kWalkEveryBytes = 64 << 20;
-constexpr int kTries = 2;
-
-std::string HexOf(absl::string_view bytes) { return absl::BytesToHexString(HashColumn(bytes)); }
-
-std::string NameOf(absl::string_view kind, const std::string& hex) {
-  return absl::StrCat(kind, "/", hex.substr(0, 2), "/", hex);
-}
-
-std::string CodeName(absl::string_view key) { return NameOf("code", HexOf(key)); }
-std::string RequestName(absl::string_view request) { return NameOf("request", HexOf(request)); }
-std::string WinnerName(absl::string_view key) { return NameOf("winner", HexOf(key)); }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-// The same file may be written by nobody but us, as for every file of the cache.
-bool IsTrusted(const struct stat& info) {
-  return S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
-         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-}  // namespace
-
-struct EntryFileStore::FoundFile {
-  std::string bytes;
-  int64_t used_unix_s = 0;
-  ino_t inode = 0;
-};
-
-struct EntryFileStore::ListedFile {
-  std::string name;
-  int64_t bytes = 0;
-  int64_t used_unix_s = 0;
-};
 
 EntryFileStore::EntryFileStore(const StoreOptions& options, const Logger& log,
                                std::unique_ptr<PinnedDirectory> directory)
@@ -105,122 +48,6 @@ void EntryFileStore::Emit(CacheEvent event) const {
 int64_t EntryFileStore::Count(int64_t StoreCounters::*counter, int64_t by) {
   MutexLock lock(mutex_);
   return counters_.*counter += by;
-}
-
-absl::StatusOr<EntryFileStore::FoundFile> EntryFileStore::ReadEntry(const std::string& name) const {
-  const int64_t limit = EntryFileLimit(options_.object_limit_bytes);
-  int error = ENOENT;
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    Descriptor fd(openat(directory_->fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    struct stat info;
-    if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
-      error = errno;
-      if (error == ESTALE) continue;
-      break;
-    }
-    if (!IsTrusted(info)) {
-      return absl::PermissionDeniedError(absl::StrCat("cannot trust ", name));
-    }
-    if (info.st_size > limit) return absl::DataLossError(absl::StrCat(name, " is too large"));
-    FoundFile file{.bytes = std::string(info.st_size, '\0'),
-                   .used_unix_s = info.st_mtim.tv_sec,
-                   .inode = info.st_ino};
-    size_t done = 0;
-    error = 0;
-    while (done < file.bytes.size()) {
-      const ssize_t got = pread(fd.get(), file.bytes.data() + done, file.bytes.size() - done,
-                                static_cast<off_t>(done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        error = got < 0 ? errno : EIO;
-        break;
-      }
-      done += static_cast<size_t>(got);
-    }
-    if (error == 0) return file;
-    if (error != ESTALE) break;
-  }
-  return ErrnoStatus(error, "read", JoinPath(directory_->path(), name));
-}
-
-// See the header for why this order needs no lock.
-absl::Status EntryFileStore::WriteEntry(const std::string& name, const std::string& bytes,
-                                        const std::string& second_name) {
-  if (options_.read_only) return absl::UnavailableError("cannot write the cache: it is read-only");
-  const int at = directory_->fd();
-  for (const std::string& target : {name, second_name}) {
-    if (target.empty()) continue;
-    const size_t first = target.find('/'), last = target.rfind('/');
-    mkdirat(at, target.substr(0, first).c_str(), 0700);
-    mkdirat(at, target.substr(0, last).c_str(), 0700);
-  }
-  // Unique among nodes, processes and threads; O_EXCL guards what chance leaves.
-  std::random_device random;
-  const std::string temporary =
-      absl::StrCat(name, ".tmp-", absl::Hex(random()), absl::Hex(random()), "-", next_temporary_++);
-  const std::string path = JoinPath(directory_->path(), name);
-  absl::Status status;
-  struct stat written = {};
-  {
-    Descriptor fd(
-        openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (fd.get() < 0) return ErrnoStatus(errno, "create", path);
-    for (size_t done = 0; status.ok() && done < bytes.size();) {
-      const ssize_t put = write(fd.get(), bytes.data() + done, bytes.size() - done);
-      if (put < 0 && errno != EINTR) status = ErrnoStatus(errno, "write", path);
-      if (put > 0) done += static_cast<size_t>(put);
-    }
-    if (status.ok() && fsync(fd.get()) != 0) status = ErrnoStatus(errno, "sync", path);
-    if (status.ok() && fstat(fd.get(), &written) != 0) status = ErrnoStatus(errno, "inspect", path);
-  }
-  if (status.ok() && !second_name.empty()) {
-    // A second name for the same file, put in place the same way. Without hard links the code is
-    // still found by its key.
-    const std::string link = absl::StrCat(temporary, ".link");
-    if (linkat(at, temporary.c_str(), at, link.c_str(), 0) == 0) {
-      if (renameat(at, link.c_str(), at, second_name.c_str()) != 0) unlinkat(at, link.c_str(), 0);
-    }
-  }
-  if (status.ok() && renameat(at, temporary.c_str(), at, name.c_str()) != 0) {
-    // A network client that sends a rename twice may see its own success as ENOENT.
-    const int error = errno;
-    struct stat placed;
-    const bool done = error == ENOENT &&
-                      fstatat(at, name.c_str(), &placed, AT_SYMLINK_NOFOLLOW) == 0 &&
-                      placed.st_ino == written.st_ino;
-    if (!done) status = ErrnoStatus(error, "rename", path);
-  }
-  // Not before it is in place: until then its time is the file server's, see RemoveAbandoned.
-  if (status.ok()) SetTime(name);
-  if (!status.ok()) {
-    unlinkat(at, temporary.c_str(), 0);
-    return status;
-  }
-  for (const std::string& target : {name, second_name}) {
-    if (target.empty()) continue;
-    Descriptor folder(openat(at, target.substr(0, target.rfind('/')).c_str(),
-                             O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // Some network file systems refuse to sync a directory; their rename is durable by itself.
-    if (folder.get() >= 0 && fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-      return ErrnoStatus(errno, "sync the directory of", path);
-    }
-  }
-  return absl::OkStatus();
-}
-
-void EntryFileStore::Touch(const std::string& name, int64_t used_unix_s) const {
-  if (options_.read_only) return;
-  const int64_t now = NowUnixSeconds();
-  if (now - used_unix_s < kTouchIntervalSeconds && used_unix_s <= now + kTouchIntervalSeconds) {
-    return;
-  }
-  SetTime(name);
-}
-
-void EntryFileStore::SetTime(const std::string& name) const {
-  const timespec now = {NowUnixSeconds(), 0};
-  const timespec times[2] = {now, now};
-  utimensat(directory_->fd(), name.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
 void EntryFileStore::Quarantine(const std::string& hash, absl::string_view reason) {
@@ -315,12 +142,6 @@ void EntryFileStore::RemoveCode(absl::string_view key, absl::string_view reason)
                             status.ok() ? " was dropped: " : " is unusable and stays: ", reason));
 }
 
-absl::Status EntryFileStore::Erase(const std::string& name) {
-  if (options_.read_only) return absl::UnavailableError("cannot write the cache: it is read-only");
-  if (unlinkat(directory_->fd(), name.c_str(), 0) == 0 || errno == ENOENT) return absl::OkStatus();
-  return ErrnoStatus(errno, "remove", JoinPath(directory_->path(), name));
-}
-
 absl::Status EntryFileStore::EraseCode(absl::string_view key) {
   const std::string name = CodeName(key);
   // Its second name goes with it, when that still means this entry.
@@ -356,6 +177,10 @@ std::optional<WinnerEntry> EntryFileStore::FindWinner(absl::string_view key) {
   return std::nullopt;
 }
 
+bool EntryFileStore::HasWinner(absl::string_view key) {
+  return faccessat(directory_->fd(), WinnerName(key).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 absl::Status EntryFileStore::PutWinner(const WinnerEntry& given) {
   if (absl::Status limits = CheckWinnerLimits(given); !limits.ok()) return limits;
   WinnerEntry entry = given;
@@ -368,171 +193,6 @@ absl::Status EntryFileStore::PutWinner(const WinnerEntry& given) {
 }
 
 absl::Status EntryFileStore::EraseWinner(absl::string_view key) { return Erase(WinnerName(key)); }
-
-std::vector<EntryFileStore::ListedFile> EntryFileStore::ListFiles(const char* kind) const {
-  std::vector<ListedFile> files, temporaries;
-  int64_t newest_change_s = 0;
-  const std::string root = JoinPath(directory_->path(), kind);
-  absl::StatusOr<std::vector<std::string>> folders = ListDirectory(root);
-  if (!folders.ok()) return files;
-  for (const std::string& folder : *folders) {
-    absl::StatusOr<std::vector<std::string>> names = ListDirectory(JoinPath(root, folder));
-    if (!names.ok()) continue;
-    for (const std::string& file : *names) {
-      const std::string name = absl::StrCat(kind, "/", folder, "/", file);
-      struct stat info;
-      if (fstatat(directory_->fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-      if (!IsTrusted(info)) continue;
-      newest_change_s = std::max<int64_t>(newest_change_s, info.st_ctim.tv_sec);
-      if (file.find(".tmp-") != std::string::npos) {
-        temporaries.push_back({name, info.st_size, info.st_mtim.tv_sec});
-        continue;
-      }
-      files.push_back({name, info.st_size, info.st_mtim.tv_sec});
-    }
-  }
-  RemoveAbandoned(temporaries, newest_change_s);
-  return files;
-}
-
-// Nodes' clocks may be days apart, so none of them is asked: both times are the file server's. One
-// that is being written is never a day older than the newest change beside it.
-void EntryFileStore::RemoveAbandoned(const std::vector<ListedFile>& temporaries,
-                                     int64_t newest_change_s) const {
-  if (options_.read_only) return;
-  for (const ListedFile& file : temporaries) {
-    if (newest_change_s - file.used_unix_s <= kAbandonedSeconds) continue;
-    unlinkat(directory_->fd(), file.name.c_str(), 0);
-  }
-}
-
-absl::StatusOr<std::vector<CodeEntry>> EntryFileStore::ListCode() {
-  std::vector<CodeEntry> entries;
-  for (const ListedFile& listed : ListFiles("code")) {
-    absl::StatusOr<FoundFile> file = ReadEntry(listed.name);
-    if (!file.ok()) continue;
-    absl::StatusOr<CodeEntry> entry =
-        ParseCodeFile(file->bytes, options_.object_limit_bytes, /*with_object=*/false);
-    if (!entry.ok()) continue;
-    entry->facts.used_unix_s = file->used_unix_s;
-    entries.push_back(*std::move(entry));
-  }
-  std::stable_sort(entries.begin(), entries.end(), [](const CodeEntry& a, const CodeEntry& b) {
-    return a.created_unix_s < b.created_unix_s;
-  });
-  return entries;
-}
-
-absl::StatusOr<std::vector<WinnerEntry>> EntryFileStore::ListWinners() {
-  std::vector<WinnerEntry> entries;
-  for (const ListedFile& listed : ListFiles("winner")) {
-    absl::StatusOr<FoundFile> file = ReadEntry(listed.name);
-    if (!file.ok()) continue;
-    absl::StatusOr<WinnerEntry> entry = ParseWinnerFile(file->bytes);
-    if (!entry.ok()) continue;
-    entry->facts.used_unix_s = file->used_unix_s;
-    entries.push_back(*std::move(entry));
-  }
-  std::stable_sort(entries.begin(), entries.end(), [](const WinnerEntry& a, const WinnerEntry& b) {
-    return a.created_unix_s < b.created_unix_s;
-  });
-  return entries;
-}
-
-absl::StatusOr<int64_t> EntryFileStore::Shrink(int64_t target_bytes) {
-  if (options_.read_only) return absl::UnavailableError("cannot shrink the cache: it is read-only");
-  int64_t used = 0, evicted = 0;
-  struct Candidate {
-    int64_t generation;
-    ListedFile file;
-    std::string second_name;
-  };
-  std::vector<Candidate> code;
-  std::vector<ListedFile> winners = ListFiles("winner");
-  for (const ListedFile& file : winners) used += file.bytes;
-  for (ListedFile& file : ListFiles("code")) used += file.bytes, code.push_back({0, file, ""});
-  if (used <= target_bytes) return 0;
-  for (Candidate& candidate : code) {
-    absl::StatusOr<FoundFile> bytes = ReadEntry(candidate.file.name);
-    if (!bytes.ok()) continue;
-    absl::StatusOr<CodeEntry> entry =
-        ParseCodeFile(bytes->bytes, options_.object_limit_bytes, /*with_object=*/false);
-    if (!entry.ok()) continue;
-    candidate.generation = entry->facts.generation;
-    candidate.second_name = RequestName(entry->request);
-  }
-  std::sort(code.begin(), code.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.generation, a.file.used_unix_s, a.file.name) <
-           std::tie(b.generation, b.file.used_unix_s, b.file.name);
-  });
-  std::sort(winners.begin(), winners.end(), [](const ListedFile& a, const ListedFile& b) {
-    return std::tie(a.used_unix_s, a.name) < std::tie(b.used_unix_s, b.name);
-  });
-  for (const Candidate& candidate : code) {
-    if (used <= target_bytes) break;
-    struct stat first, second;
-    const int at = directory_->fd();
-    if (!candidate.second_name.empty() &&
-        fstatat(at, candidate.file.name.c_str(), &first, AT_SYMLINK_NOFOLLOW) == 0 &&
-        fstatat(at, candidate.second_name.c_str(), &second, AT_SYMLINK_NOFOLLOW) == 0 &&
-        first.st_ino == second.st_ino) {
-      Erase(candidate.second_name).IgnoreError();
-    }
-    if (!Erase(candidate.file.name).ok()) continue;
-    used -= candidate.file.bytes;
-    ++evicted;
-  }
-  for (const ListedFile& file : winners) {
-    if (used <= target_bytes) break;
-    if (!Erase(file.name).ok()) continue;
-    used -= file.bytes;
-    ++evicted;
-  }
-  Count(&StoreCounters::evicted_entries, evicted);
-  Emit({.kind = CacheEventKind::kEvicted, .detail = absl::StrCat(evicted)});
-  return evicted;
-}
-
-void EntryFileStore::EvictNowAndThen(int64_t written_bytes) {
-  if (options_.size_limit_bytes <= 0) return;
-  {
-    MutexLock lock(mutex_);
-    unchecked_bytes_ += written_bytes;
-    if (unchecked_bytes_ < std::min(kWalkEveryBytes, options_.size_limit_bytes / 20)) return;
-    unchecked_bytes_ = 0;
-  }
-  int64_t used = 0;
-  for (const char* const kind : {"code", "winner"}) {
-    for (const ListedFile& file : ListFiles(kind)) used += file.bytes;
-  }
-  if (used <= options_.size_limit_bytes) return;
-  Shrink(options_.size_limit_bytes - options_.size_limit_bytes / 20).status().IgnoreError();
-}
-
-absl::StatusOr<StoreUsage> EntryFileStore::Usage() {
-  StoreUsage usage;
-  for (const ListedFile& file : ListFiles("code")) {
-    ++usage.code_entries;
-    usage.used_bytes += file.bytes;
-  }
-  for (const ListedFile& file : ListFiles("winner")) {
-    ++usage.winner_entries;
-    usage.used_bytes += file.bytes;
-  }
-  usage.file_bytes = usage.used_bytes;
-  return usage;
-}
-
-absl::StatusOr<std::vector<QuarantineRecord>> EntryFileStore::ListQuarantine() {
-  std::vector<QuarantineRecord> records;
-  for (const ListedFile& listed : ListFiles("quarantine")) {
-    absl::StatusOr<FoundFile> file = ReadEntry(listed.name);
-    if (!file.ok()) continue;
-    absl::StatusOr<QuarantineRecord> record = ParseQuarantineFile(file->bytes);
-    if (record.ok()) records.push_back(*std::move(record));
-  }
-  return records;
-}
 
 StoreCounters EntryFileStore::counters() const {
   MutexLock lock(mutex_);

@@ -40,6 +40,12 @@ WinnerEntry ReadWinner(Query& query) {
   return entry;
 }
 
+absl::Status RunWith(Database& db, const char* sql, absl::string_view hash) {
+  Query query(db, sql);
+  query.BindBytes(1, hash);
+  return query.Run();
+}
+
 template <typename Entry>
 absl::StatusOr<std::vector<Entry>> ReadAll(Database& db, const char* select,
                                            Entry (*read)(Query&)) {
@@ -107,6 +113,16 @@ absl::StatusOr<CodeEntry> DecodeRow(CodeRow row, int64_t object_limit_bytes) {
 }
 
 bool IsIntact(const WinnerRow& row) { return WinnerChecksum(row.entry) == row.checksum; }
+
+absl::Status EraseCodeRow(Database& db, absl::string_view hash) {
+  absl::Status status = RunWith(db, sql::kRemoveObject, hash);
+  if (status.ok()) status = RunWith(db, sql::kRemoveCode, hash);
+  return status;
+}
+
+absl::Status EraseWinnerRow(Database& db, absl::string_view hash) {
+  return RunWith(db, sql::kRemoveWinner, hash);
+}
 
 absl::StatusOr<std::vector<CodeEntry>> ListCodeRows(Database& db, const char* select) {
   return ReadAll<CodeEntry>(db, select, &ReadCode);

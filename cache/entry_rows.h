@@ -38,6 +38,10 @@ absl::StatusOr<std::optional<WinnerRow>> FindWinnerRow(Database& db, const char*
 absl::StatusOr<CodeEntry> DecodeRow(CodeRow row, int64_t object_limit_bytes);
 bool IsIntact(const WinnerRow& row);
 
+// Inside a transaction. OK when there is none.
+absl::Status EraseCodeRow(Database& db, absl::string_view hash);
+absl::Status EraseWinnerRow(Database& db, absl::string_view hash);
+
 absl::StatusOr<std::vector<CodeEntry>> ListCodeRows(Database& db, const char* select);
 absl::StatusOr<std::vector<WinnerEntry>> ListWinnerRows(Database& db, const char* select);
 

@@ -17,6 +17,10 @@ namespace whet {
 namespace {
 
 constexpr char kLockFile[] = "flights.lock";
+// Where the places' bytes begin, behind all those of keys.
+constexpr int64_t kPlaces = int64_t{1} << 62;
+constexpr absl::Duration kShortestPause = absl::Milliseconds(1);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(20);
 
 enum class LockResult { kHeld, kBusy, kImpossible };
 
@@ -76,6 +80,32 @@ int HostFlights::OpenLockFile() const {
   return fd;
 }
 
+void HostFlights::Pause(absl::Duration duration) const {
+  if (options_.pause) {
+    options_.pause(duration);
+  } else {
+    Sleep(duration);
+  }
+}
+
+void HostFlights::AwaitPlace(int fd) const {
+  const int64_t places =
+      options_.builds_at_once > 0 ? options_.builds_at_once : sysconf(_SC_NPROCESSORS_ONLN);
+  const int64_t started_ns = options_.clock->MonotonicNanoseconds();
+  absl::Duration pause = kShortestPause;
+  while (true) {
+    for (int64_t place = 0; place < places; ++place) {
+      if (TryLock(fd, kPlaces + place, F_WRLCK) != LockResult::kBusy) return;
+    }
+    if (options_.clock->MonotonicNanoseconds() - started_ns >=
+        absl::ToInt64Nanoseconds(options_.place_patience)) {
+      return;
+    }
+    Pause(pause);
+    pause = std::min(pause * 1.5, kLongestPause);
+  }
+}
+
 absl::Status HostFlights::Run(absl::string_view key, absl::string_view label,
                               const std::function<bool()>& find,
                               const std::function<absl::Status()>& make) {
@@ -90,7 +120,7 @@ absl::Status HostFlights::Run(absl::string_view key, absl::string_view label,
   const int64_t limit_ns = absl::ToInt64Nanoseconds(options_.max_wait);
   int64_t waited_ns = 0;
   bool waited = false, reported = false, held = false, possible = fd >= 0;
-  absl::Duration pause = absl::Milliseconds(1);
+  absl::Duration pause = kShortestPause;
   while (possible && !held && waited_ns <= limit_ns) {
     LockResult result = TryLock(fd, offset, F_WRLCK);
     if (result == LockResult::kHeld) {
@@ -100,12 +130,8 @@ absl::Status HostFlights::Run(absl::string_view key, absl::string_view label,
     if (!std::exchange(waited, true)) ++waits_;
     // Shared: when the builder is done all waiters go on at once.
     while (result == LockResult::kBusy && waited_ns <= limit_ns) {
-      if (options_.pause) {
-        options_.pause(pause);
-      } else {
-        Sleep(pause);
-      }
-      pause = std::min(pause * 1.5, absl::Milliseconds(20));
+      Pause(pause);
+      pause = std::min(pause * 1.5, kLongestPause);
       waited_ns = options_.clock->MonotonicNanoseconds() - started_ns;
       if (!reported && waited_ns >= absl::ToInt64Nanoseconds(options_.report_after)) {
         reported = true;
@@ -139,6 +165,7 @@ absl::Status HostFlights::Run(absl::string_view key, absl::string_view label,
     return absl::OkStatus();
   }
   ++made_;
+  if (held) AwaitPlace(fd);
   return make();
 }
 

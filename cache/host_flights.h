@@ -12,8 +12,12 @@
 // right is that entries are published whole.
 //
 //   1. find            there: done
-//   2. lock exclusive  had: find again, make, unlock
+//   2. lock exclusive  had: find again, await a place, make, unlock
 //   3. otherwise wait until nobody holds it exclusively (all waiters wake together), go to 1
+//
+// Places: on a cold cache every process of many owns a key, and more compilers than processors only
+// take memory and make the first kernel as late as the last. So at most `builds_at_once` are made at
+// a time by all processes together; a place is a byte of the same file.
 //
 // Thread-safe, also for one key from several threads; but a process has its own, cheaper way for
 // those (src/base/single_flight.h). No key's lock is held while another's is waited for, unless
@@ -41,6 +45,11 @@ struct HostFlightOptions {
   std::string directory;
   absl::Duration max_wait = absl::Minutes(10);
   absl::Duration report_after = absl::Seconds(5);  // then one line says what is waited for
+  // Of all processes together; 0: as many as the host has processors, whichever of them this process
+  // may use, since others may use the rest.
+  int builds_at_once = 0;
+  // Then it is made without a place: whoever has them may be stopped.
+  absl::Duration place_patience = absl::Seconds(10);
   Clock* clock = Clock::Real();
   // Called for each pause between two looks at a lock; empty: sleeps. For tests.
   std::function<void(absl::Duration)> pause = {};
@@ -73,6 +82,9 @@ class HostFlights {
  private:
   // A description of its own for the lock file; -1 when it cannot be had.
   int OpenLockFile() const;
+  // Returns with a place held by `fd`, or without one when the patience is at its end.
+  void AwaitPlace(int fd) const;
+  void Pause(absl::Duration duration) const;
 
   const HostFlightOptions options_;
   const Logger log_;

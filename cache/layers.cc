@@ -1,12 +1,13 @@
 #include "cache/layers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cache/record.h"
 #include "src/base/files.h"
+#include "src/base/record.h"
 
 namespace whet {
 namespace {
@@ -133,23 +134,16 @@ void LayeredCache::Emit(CacheEventKind kind, absl::string_view layer, absl::stri
                           .bytes = bytes});
 }
 
-bool LayeredCache::IsBlocked(const Hash128& hash) const {
+bool LayeredCache::IsBlocked(absl::string_view key) const {
   MutexLock lock(mutex_);
-  return blocked_.contains(hash);
+  return !blocked_.empty() && blocked_.contains(HashBytes(key));
 }
 
-std::shared_ptr<const CodeEntry> LayeredCache::FindCodeShared(absl::string_view key) {
-  return FindCodeShared(key, HashBytes(key));
-}
-
-std::shared_ptr<const CodeEntry> LayeredCache::FindCodeShared(absl::string_view key,
-                                                              const Hash128& hash) {
-  if (std::shared_ptr<const CodeEntry> hit = memory_.FindCode(key, hash)) {
-    memory_hits_.fetch_add(1, std::memory_order_relaxed);
-    if (options_.user.on_event) {
-      Emit(CacheEventKind::kHit, "memory", key, static_cast<int64_t>(hit->object.size()));
-    }
-    return hit;
+std::shared_ptr<const CodeEntry> LayeredCache::FindCodeBelow(
+    absl::string_view key, std::shared_ptr<const CodeEntry> in_memory) {
+  if (in_memory != nullptr) {
+    Emit(CacheEventKind::kHit, "memory", key, static_cast<int64_t>(in_memory->object.size()));
+    return in_memory;
   }
   if (options_.policy != CachePolicy::kVerify) {
     auto keep = [&](CodeEntry entry, absl::string_view layer, std::atomic<int64_t>& hits) {
@@ -164,7 +158,7 @@ std::shared_ptr<const CodeEntry> LayeredCache::FindCodeShared(absl::string_view 
       std::optional<CodeEntry> entry = user_->FindCode(key);
       if (entry.has_value()) return keep(*std::move(entry), "user", user_hits_);
     }
-    if (!packs_.empty() && !IsBlocked(hash)) {
+    if (!packs_.empty() && !IsBlocked(key)) {
       for (const std::unique_ptr<Pack>& pack : packs_) {
         std::optional<CodeEntry> entry = pack->FindCode(key);
         if (entry.has_value()) return keep(*std::move(entry), pack->path(), pack_hits_);
@@ -196,9 +190,7 @@ std::optional<CodeEntry> LayeredCache::FindCode(absl::string_view key) {
 }
 
 std::optional<CodeEntry> LayeredCache::FindCodeByRequest(absl::string_view request) {
-  if (std::shared_ptr<const CodeEntry> hit =
-          memory_.FindCodeByRequest(request, HashBytes(request))) {
-    ++memory_hits_;
+  if (std::shared_ptr<const CodeEntry> hit = memory_.FindCodeByRequest(request)) {
     Emit(CacheEventKind::kHit, "memory", hit->key, static_cast<int64_t>(hit->object.size()));
     return *hit;
   }
@@ -216,7 +208,7 @@ std::optional<CodeEntry> LayeredCache::FindCodeByRequest(absl::string_view reque
     }
     for (const std::unique_ptr<Pack>& pack : packs_) {
       std::optional<CodeEntry> entry = pack->FindCodeByRequest(request);
-      if (!entry.has_value() || IsBlocked(HashBytes(entry->key))) continue;
+      if (!entry.has_value() || IsBlocked(entry->key)) continue;
       return keep(*std::move(entry), pack->path(), pack_hits_);
     }
   }
@@ -272,8 +264,7 @@ absl::Status LayeredCache::EraseCode(absl::string_view key) {
 }
 
 std::optional<WinnerEntry> LayeredCache::FindWinner(absl::string_view key) {
-  const Hash128 hash = HashBytes(key);
-  std::shared_ptr<const WinnerEntry> hit = memory_.FindWinner(key, hash);
+  std::shared_ptr<const WinnerEntry> hit = memory_.FindWinner(key);
   if (hit != nullptr) {
     ++winner_hits_;
     return *hit;
@@ -294,6 +285,14 @@ std::optional<WinnerEntry> LayeredCache::FindWinner(absl::string_view key) {
   }
   ++winner_misses_;
   return std::nullopt;
+}
+
+bool LayeredCache::HasWinner(absl::string_view key) {
+  if (memory_.FindWinner(key) != nullptr) return true;
+  if (options_.policy == CachePolicy::kVerify) return false;
+  if (user_ != nullptr && user_->HasWinner(key)) return true;
+  return std::any_of(packs_.begin(), packs_.end(),
+                     [&](const std::unique_ptr<Pack>& pack) { return pack->HasWinner(key); });
 }
 
 absl::Status LayeredCache::PutWinner(const WinnerEntry& entry) {
@@ -366,7 +365,7 @@ StoreCounters LayeredCache::counters() const {
     all.damaged_entries += counters.damaged_entries;
     all.bytes_read += counters.bytes_read;
   }
-  all.code_hits = memory_hits_ + user_hits_ + pack_hits_;
+  all.code_hits = memory_.code_hits() + user_hits_ + pack_hits_;
   all.code_misses = misses_;
   all.winner_hits = winner_hits_;
   all.winner_misses = winner_misses_;
@@ -374,7 +373,7 @@ StoreCounters LayeredCache::counters() const {
 }
 
 LayerCounters LayeredCache::layer_counters() const {
-  return {.memory_hits = memory_hits_,
+  return {.memory_hits = memory_.code_hits(),
           .user_hits = user_hits_,
           .pack_hits = pack_hits_,
           .misses = misses_,

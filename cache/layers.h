@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -22,6 +23,7 @@
 #include "cache/memory_layer.h"
 #include "cache/pack.h"
 #include "cache/store.h"
+#include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 
@@ -61,9 +63,13 @@ class LayeredCache final : public Store {
  public:
   static std::unique_ptr<LayeredCache> Open(const LayerOptions& options, const Logger& log);
 
-  // Null on a miss. A hit in memory copies nothing; `hash`, when it is known, spares hashing too.
-  std::shared_ptr<const CodeEntry> FindCodeShared(absl::string_view key);
-  std::shared_ptr<const CodeEntry> FindCodeShared(absl::string_view key, const Hash128& hash);
+  // Null on a miss. A hit in memory copies nothing.
+  std::shared_ptr<const CodeEntry> FindCodeShared(absl::string_view key) {
+    std::shared_ptr<const CodeEntry> hit = memory_.FindCode(key);
+    if (hit == nullptr || options_.user.on_event) [[unlikely]]
+      return FindCodeBelow(key, std::move(hit));
+    return hit;
+  }
   // The same with the miss as an error: NotFound; under the offline policy its message names the
   // key's fields and the layers that were asked.
   absl::StatusOr<std::shared_ptr<const CodeEntry>> RequireCode(absl::string_view key);
@@ -83,6 +89,7 @@ class LayeredCache final : public Store {
   void RemoveCode(absl::string_view key, absl::string_view reason) override;
   absl::Status EraseCode(absl::string_view key) override;
   std::optional<WinnerEntry> FindWinner(absl::string_view key) override;
+  bool HasWinner(absl::string_view key) override;
   absl::Status PutWinner(const WinnerEntry& entry) override;
   absl::Status EraseWinner(absl::string_view key) override;
   // Of all layers; what several of them hold is listed once, from the first.
@@ -104,7 +111,10 @@ class LayeredCache final : public Store {
   bool MayWrite() const {
     return options_.policy == CachePolicy::kReadWrite || options_.policy == CachePolicy::kVerify;
   }
-  bool IsBlocked(const Hash128& hash) const;
+  bool IsBlocked(absl::string_view key) const;
+  // FindCodeShared after the look into memory, which found `in_memory`.
+  std::shared_ptr<const CodeEntry> FindCodeBelow(absl::string_view key,
+                                                 std::shared_ptr<const CodeEntry> in_memory);
   void Compare(const CodeEntry& made);
   void Emit(CacheEventKind kind, absl::string_view layer, absl::string_view key, int64_t bytes,
             absl::string_view detail = "") const;
@@ -114,7 +124,7 @@ class LayeredCache final : public Store {
   MemoryLayer memory_;
   std::unique_ptr<Store> user_;
   std::vector<std::unique_ptr<Pack>> packs_;
-  std::atomic<int64_t> memory_hits_{0}, user_hits_{0}, pack_hits_{0}, misses_{0};
+  std::atomic<int64_t> user_hits_{0}, pack_hits_{0}, misses_{0};
   std::atomic<int64_t> winner_hits_{0}, winner_misses_{0};
   std::atomic<int64_t> packs_refused_{0}, verify_matches_{0}, verify_mismatches_{0};
   mutable Mutex mutex_;

@@ -12,8 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cache/record.h"
 #include "src/base/hash.h"
+#include "src/base/record.h"
 
 namespace whet {
 namespace {

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "src/base/quick_hash.h"
+
 namespace whet {
 
-std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key, const Hash128& hash) {
+std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key) {
+  const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mutex);
   const auto found = shard.index.find(hash);
@@ -12,15 +15,15 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key, co
   Node& node = *found->second;
   if (node.code == nullptr || node.code->key != key) return nullptr;
   node.used = true;
+  ++shard.code_hits;
   return node.code;
 }
 
-std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_view request,
-                                                                const Hash128& hash) {
-  Hash128 key_hash;
+std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_view request) {
+  uint64_t key_hash = 0;
   {
     MutexLock lock(requests_.mutex);
-    const auto found = requests_.keys.find(hash);
+    const auto found = requests_.keys.find(QuickHash(request));
     if (found == requests_.keys.end()) return nullptr;
     key_hash = found->second;
   }
@@ -31,11 +34,12 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_vie
   Node& node = *found->second;
   if (node.code == nullptr || node.code->request != request) return nullptr;
   node.used = true;
+  ++shard.code_hits;
   return node.code;
 }
 
-std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key,
-                                                           const Hash128& hash) {
+std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key) {
+  const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mutex);
   const auto found = shard.index.find(hash);
@@ -48,11 +52,11 @@ std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key
 
 void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {
   Node node;
-  node.hash = HashBytes(entry->key);
+  node.hash = QuickHash(entry->key);
   node.bytes = static_cast<int64_t>(entry->key.size() + entry->request.size() +
                                     entry->object.size() + entry->attributes.size());
-  const Hash128 request = HashBytes(entry->request);
-  const Hash128 key = node.hash;
+  const uint64_t request = QuickHash(entry->request);
+  const uint64_t key = node.hash;
   node.code = std::move(entry);
   Put(std::move(node));
   MutexLock lock(requests_.mutex);
@@ -61,7 +65,7 @@ void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {
 
 void MemoryLayer::PutWinner(std::shared_ptr<const WinnerEntry> entry) {
   Node node;
-  node.hash = HashBytes(entry->key);
+  node.hash = QuickHash(entry->key);
   node.bytes = static_cast<int64_t>(entry->key.size() + entry->variant.size() +
                                     entry->code_key.size() + entry->evidence.size());
   node.winner = std::move(entry);
@@ -86,7 +90,7 @@ void MemoryLayer::Insert(Node node, Shard& shard, std::list<Node>& dropped) {
   }
   if (node.bytes > limit_bytes_) return;
   shard.bytes += node.bytes;
-  const Hash128 hash = node.hash;
+  const uint64_t hash = node.hash;
   shard.nodes.push_back(std::move(node));
   shard.index[hash] = std::prev(shard.nodes.end());
   while (shard.bytes > limit_bytes_) {
@@ -102,7 +106,7 @@ void MemoryLayer::Insert(Node node, Shard& shard, std::list<Node>& dropped) {
 }
 
 void MemoryLayer::Remove(absl::string_view key) {
-  const Hash128 hash = HashBytes(key);
+  const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   std::list<Node> dropped;
   {
@@ -116,11 +120,20 @@ void MemoryLayer::Remove(absl::string_view key) {
   ForgetRequests(dropped);
 }
 
+int64_t MemoryLayer::code_hits() const {
+  int64_t hits = 0;
+  for (const Shard& shard : shards_) {
+    MutexLock lock(shard.mutex);
+    hits += shard.code_hits;
+  }
+  return hits;
+}
+
 void MemoryLayer::ForgetRequests(const std::list<Node>& dropped) {
   for (const Node& node : dropped) {
     if (node.code == nullptr) continue;
     MutexLock lock(requests_.mutex);
-    const auto found = requests_.keys.find(HashBytes(node.code->request));
+    const auto found = requests_.keys.find(QuickHash(node.code->request));
     if (found != requests_.keys.end() && found->second == node.hash) requests_.keys.erase(found);
   }
 }

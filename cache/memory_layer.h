@@ -2,7 +2,7 @@
 //
 //   MemoryLayer memory(/*limit_bytes=*/64 << 20);
 //   memory.PutCode(std::make_shared<const CodeEntry>(entry));
-//   std::shared_ptr<const CodeEntry> hit = memory.FindCode(record, HashBytes(record));
+//   std::shared_ptr<const CodeEntry> hit = memory.FindCode(record);
 //
 // Bounded by bytes; entries give way in order of arrival, but one that was used since it was last
 // looked at gets another turn. Thread-safe; keys are spread over shards, so threads seldom meet.
@@ -17,7 +17,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "cache/store.h"
-#include "src/base/hash.h"
 #include "src/base/mutex.h"
 
 namespace whet {
@@ -26,41 +25,44 @@ class MemoryLayer {
  public:
   explicit MemoryLayer(int64_t limit_bytes) : limit_bytes_(limit_bytes / kShards) {}
 
-  // Null on a miss; `hash` is that of `key`.
-  std::shared_ptr<const CodeEntry> FindCode(absl::string_view key, const Hash128& hash);
-  std::shared_ptr<const WinnerEntry> FindWinner(absl::string_view key, const Hash128& hash);
-  // The code last put for `request`, whoever compiled it; `hash` is that of `request`.
-  std::shared_ptr<const CodeEntry> FindCodeByRequest(absl::string_view request,
-                                                     const Hash128& hash);
+  // Null on a miss.
+  std::shared_ptr<const CodeEntry> FindCode(absl::string_view key);
+  std::shared_ptr<const WinnerEntry> FindWinner(absl::string_view key);
+  // The code last put for `request`, whoever compiled it.
+  std::shared_ptr<const CodeEntry> FindCodeByRequest(absl::string_view request);
   void PutCode(std::shared_ptr<const CodeEntry> entry);
   void PutWinner(std::shared_ptr<const WinnerEntry> entry);
   void Remove(absl::string_view key);
+  // How often code was found, by key or by request.
+  int64_t code_hits() const;
 
  private:
-  static constexpr int64_t kShards = 16;
+  static constexpr int64_t kShards = 16;  // by four bits of the hash
   struct Node {
-    Hash128 hash;
+    uint64_t hash = 0;                      // QuickHash of its key
     std::shared_ptr<const CodeEntry> code;  // one of the two
     std::shared_ptr<const WinnerEntry> winner;
     int64_t bytes = 0;
     bool used = false;
   };
   struct Shard {
-    Mutex mutex;
+    mutable Mutex mutex;
     std::list<Node> nodes ABSL_GUARDED_BY(mutex);  // oldest first
-    absl::flat_hash_map<Hash128, std::list<Node>::iterator> index ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<uint64_t, std::list<Node>::iterator> index ABSL_GUARDED_BY(mutex);
     int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+    int64_t code_hits ABSL_GUARDED_BY(mutex) = 0;
   };
 
   // Request to key, of code that is here; so few are looked up by request that one lock does.
   struct Requests {
     Mutex mutex;
-    absl::flat_hash_map<Hash128, Hash128> keys ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<uint64_t, uint64_t> keys ABSL_GUARDED_BY(mutex);
   };
 
   // Forgets the requests of entries that are no longer here.
   void ForgetRequests(const std::list<Node>& dropped);
-  Shard& ShardOf(const Hash128& hash) { return shards_[hash.high % kShards]; }
+  // The table takes the low bits, the shard the high ones.
+  Shard& ShardOf(uint64_t hash) { return shards_[hash >> 60]; }
   void Put(Node node);
   // What gives way for it is moved to `dropped`.
   void Insert(Node node, Shard& shard, std::list<Node>& dropped);

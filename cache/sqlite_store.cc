@@ -15,37 +15,8 @@ namespace {
 
 // An entry's use is stamped at most this often.
 constexpr int64_t kTouchIntervalSeconds = 3600;
-// Entries that give way in one transaction, and transactions after one put: what a put may cost.
-constexpr int kEvictionBatch = 64;
-constexpr int kEvictionBatchesPerPut = 8;
 // What an entry takes besides its own bytes: row headers, index entries, half-filled pages.
 constexpr int64_t kEntryOverheadBytes = 16 << 10;
-
-std::string Hex(absl::string_view hash) { return absl::BytesToHexString(hash); }
-
-absl::Status RunWith(Database& db, const char* sql, absl::string_view hash) {
-  Query query(db, sql);
-  query.BindBytes(1, hash);
-  return query.Run();
-}
-
-absl::Status EraseCodeRow(Database& db, absl::string_view hash) {
-  absl::Status status = RunWith(db, sql::kRemoveObject, hash);
-  if (status.ok()) status = RunWith(db, sql::kRemoveCode, hash);
-  return status;
-}
-
-absl::StatusOr<std::vector<std::string>> HashesToEvict(Database& db, const char* sql) {
-  Query query(db, sql);
-  query.BindInt(1, kEvictionBatch);
-  std::vector<std::string> hashes;
-  while (true) {
-    absl::StatusOr<bool> row = query.Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return hashes;
-    hashes.emplace_back(query.Bytes(0));
-  }
-}
 
 // While it lives, commits are not synced: for what may be lost.
 class Relaxed {
@@ -87,79 +58,6 @@ void SqliteStore::Emit(CacheEvent event) const {
   options_.on_event(event);
 }
 
-void SqliteStore::Attach() {
-  if (options_.path.empty()) {
-    AttachMemory("");
-    return;
-  }
-  // Runs inside a use of the connection, so under mutex_; the analysis cannot see that.
-  auto count_wait = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { ++counters_.lock_waits; };
-  const CacheFileOptions options = {.store = options_, .on_wait = std::move(count_wait)};
-  absl::StatusOr<CacheFile> file = OpenCacheFile(options, log_);
-  if (!file.ok()) {
-    AttachMemory(file.status().message());
-    return;
-  }
-  counters_.set_aside_files += file->set_aside_files;
-  file_ = *std::move(file);
-  persistent_ = true;
-}
-
-void SqliteStore::AttachMemory(absl::string_view why) {
-  persistent_ = false;
-  if (!why.empty()) {
-    Emit({.kind = CacheEventKind::kFallback, .detail = std::string(why)});
-    log_.Warning(absl::StrCat("the cache ", options_.path, " is not used (", why,
-                              "); kernels are kept in memory and made again by the next process"));
-  }
-  absl::StatusOr<CacheFile> file = OpenMemoryCache({.store = options_, .on_wait = nullptr});
-  // Without even that memory every lookup misses and every put reports so.
-  file_ = file.ok() ? *std::move(file) : CacheFile();
-}
-
-bool SqliteStore::Ready() {
-  if (getpid() != pid_) {
-    pid_ = getpid();
-    if (persistent_) {
-      // SQLite's locks belong to the parent; even closing would act on its files. What the
-      // connection stands on is left open with it.
-      file_.db->Abandon();
-      static_cast<void>(file_.db.release());
-      static_cast<void>(file_.vfs.release());
-      AttachMemory("this process was forked after the cache was opened; open it after the fork");
-    }
-  }
-  return file_.db != nullptr;
-}
-
-void SqliteStore::Recover(const absl::Status& failure) {
-  if (!absl::IsDataLoss(failure) || !persistent_ || file_.read_only) return;
-  // Opening anew looks at the file again, but a damaged inner page would pass that: so the damage
-  // that was met is what decides.
-  CacheFile old = std::exchange(file_, CacheFile());
-  old.db.reset();
-  old.vfs.reset();
-  auto lock = old.directory->Lock(/*exclusive=*/true, options_.busy_timeout);
-  absl::Status failed = lock.status();
-  // Not in place any more: another process has done it.
-  if (lock.ok() && old.StillInPlace()) {
-    absl::StatusOr<std::string> aside = old.directory->SetAside(old.name);
-    failed = aside.status();
-    if (aside.ok()) {
-      ++counters_.set_aside_files;
-      Emit({.kind = CacheEventKind::kSetAside, .detail = *aside});
-      log_.Warning(absl::StrCat("the cache ", options_.path, " was damaged (", failure.message(),
-                                "); it was set aside as ", *aside, " and a new one is begun"));
-    }
-  }
-  if (!failed.ok()) {
-    AttachMemory(absl::StrCat(failure.message(), "; ", failed.message()));
-    return;
-  }
-  lock = DirectoryLock();
-  Attach();
-}
-
 int64_t SqliteStore::NowUnixSeconds() const { return absl::ToUnixSeconds(options_.clock->Now()); }
 
 bool SqliteStore::TouchIsDue(int64_t used_unix_s) const {
@@ -189,8 +87,7 @@ void SqliteStore::ReportIfSlow(int64_t started_ns) const {
       absl::StrCat("writing to the cache ", options_.path, " took ", took_ns / 1'000'000, " ms"));
 }
 
-template <typename Write>
-absl::Status SqliteStore::Durably(Write&& write) {
+absl::Status SqliteStore::Durably(absl::FunctionRef<absl::Status(Database&)> write) {
   const int64_t started_ns = options_.clock->MonotonicNanoseconds();
   absl::Status status;
   // Once more when the file was set aside or removed by another process meanwhile: what was
@@ -302,10 +199,10 @@ void SqliteStore::DropDamaged(absl::string_view hash, absl::string_view checksum
     }).IgnoreError();
   }
   ++(code ? counters_.code_misses : counters_.winner_misses);
-  Emit({.kind = CacheEventKind::kDamaged, .key_hash = Hex(hash)});
+  Emit({.kind = CacheEventKind::kDamaged, .key_hash = absl::BytesToHexString(hash)});
   if (++counters_.damaged_entries > 1) return;
   log_.Warning(absl::StrCat("an entry of the cache ", options_.path,
-                            " was damaged and is made again (key ", Hex(hash),
+                            " was damaged and is made again (key ", absl::BytesToHexString(hash),
                             "; further ones are only counted)"));
 }
 
@@ -365,8 +262,9 @@ void SqliteStore::RemoveCode(absl::string_view key, absl::string_view reason) {
     return erased;
   });
   ++counters_.load_failures;
-  Emit(
-      {.kind = CacheEventKind::kLoadFailure, .key_hash = Hex(hash), .detail = std::string(reason)});
+  Emit({.kind = CacheEventKind::kLoadFailure,
+        .key_hash = absl::BytesToHexString(hash),
+        .detail = std::string(reason)});
   log_.Warning(absl::StrCat("a code object of the cache ", options_.path,
                             status.ok() ? " was dropped: " : " is unusable and stays: ", reason));
 }
@@ -402,6 +300,14 @@ std::optional<WinnerEntry> SqliteStore::FindWinner(absl::string_view key) {
   return std::move(row->entry);
 }
 
+bool SqliteStore::HasWinner(absl::string_view key) {
+  MutexLock lock(mutex_);
+  if (!Ready()) return false;
+  const absl::StatusOr<std::optional<WinnerRow>> row =
+      FindWinnerRow(*file_.db, SelectsOf(file_.version).find_winner, HashColumn(key));
+  return row.ok() && row->has_value() && (*row)->entry.key == key;
+}
+
 absl::Status SqliteStore::PutWinner(const WinnerEntry& given) {
   if (absl::Status limits = CheckWinnerLimits(given); !limits.ok()) return limits;
   WinnerEntry entry = given;
@@ -432,131 +338,7 @@ absl::Status SqliteStore::PutWinner(const WinnerEntry& given) {
 
 absl::Status SqliteStore::EraseWinner(absl::string_view key) {
   MutexLock lock(mutex_);
-  return Durably([&](Database& db) { return RunWith(db, sql::kRemoveWinner, HashColumn(key)); });
-}
-
-absl::StatusOr<int64_t> SqliteStore::Evict(int64_t target_bytes, int batches,
-                                           absl::string_view keep) {
-  int64_t evicted = 0;
-  for (int batch = 0; batch < batches && Ready(); ++batch) {
-    absl::StatusOr<int64_t> used = file_.db->Integer(sql::kUsedBytes);
-    if (!used.ok()) return used.status();
-    if (*used <= target_bytes) break;
-    const int64_t before = evicted;
-    absl::Status status = Durably([&](Database& db) -> absl::Status {
-      evicted = before;
-      // Winners are small and dear: they go only when no code is left.
-      for (const bool code : {true, false}) {
-        absl::StatusOr<std::vector<std::string>> hashes =
-            HashesToEvict(db, code ? sql::kCodeToEvict : sql::kWinnersToEvict);
-        if (!hashes.ok()) return hashes.status();
-        for (const std::string& hash : *hashes) {
-          if (hash == keep) continue;
-          absl::Status erased =
-              code ? EraseCodeRow(db, hash) : RunWith(db, sql::kRemoveWinner, hash);
-          if (!erased.ok()) return erased;
-          ++evicted;
-          absl::StatusOr<int64_t> now = db.Integer(sql::kUsedBytes);
-          if (!now.ok()) return now.status();
-          if (*now <= target_bytes) return absl::OkStatus();
-        }
-        if (evicted > before) return absl::OkStatus();
-      }
-      return absl::OkStatus();
-    });
-    if (!status.ok()) return status;
-    if (evicted == before) break;
-  }
-  if (evicted > 0) {
-    counters_.evicted_entries += evicted;
-    Emit({.kind = CacheEventKind::kEvicted, .detail = absl::StrCat(evicted)});
-  }
-  return evicted;
-}
-
-void SqliteStore::EvictAfterPut(absl::string_view keep) {
-  if (options_.size_limit_bytes <= 0) return;
-  if (!Ready()) return;
-  absl::StatusOr<int64_t> used = file_.db->Integer(sql::kUsedBytes);
-  if (!used.ok() || *used <= options_.size_limit_bytes) return;
-  // A little below the limit, so that not every put has to evict.
-  Evict(options_.size_limit_bytes - options_.size_limit_bytes / 20, kEvictionBatchesPerPut, keep)
-      .status()
-      .IgnoreError();
-}
-
-absl::StatusOr<int64_t> SqliteStore::Shrink(int64_t target_bytes) {
-  MutexLock lock(mutex_);
-  if (!Ready()) return absl::ResourceExhaustedError("cannot shrink the cache: out of memory");
-  if (file_.read_only) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot shrink the cache ", options_.path, ": it is read-only"));
-  }
-  absl::StatusOr<int64_t> evicted = Evict(target_bytes, /*batches=*/1 << 20, /*keep=*/"");
-  if (!evicted.ok()) return evicted;
-  // Readers may hold pages back; then the next time gives them up.
-  if (Ready()) file_.db->Execute(sql::kReleasePages).IgnoreError();
-  return evicted;
-}
-
-absl::StatusOr<StoreUsage> SqliteStore::Usage() {
-  MutexLock lock(mutex_);
-  if (!Ready()) return absl::ResourceExhaustedError("cannot inspect the cache: out of memory");
-  StoreUsage usage;
-  const struct {
-    const char* sql;
-    int64_t* out;
-  } parts[] = {{sql::kCountCode, &usage.code_entries},
-               {sql::kCountWinners, &usage.winner_entries},
-               {sql::kUsedBytes, &usage.used_bytes},
-               {sql::kFileBytes, &usage.file_bytes}};
-  for (const auto& part : parts) {
-    absl::StatusOr<int64_t> value = file_.db->Integer(part.sql);
-    if (!value.ok()) return value.status();
-    *part.out = *value;
-  }
-  return usage;
-}
-
-absl::StatusOr<std::vector<CodeEntry>> SqliteStore::ListCode() {
-  MutexLock lock(mutex_);
-  if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
-  absl::StatusOr<std::vector<CodeEntry>> entries =
-      ListCodeRows(*file_.db, SelectsOf(file_.version).list_code);
-  // Opened read-only, a damaged file stays where it is; for who wants to save what is left of it.
-  if (absl::IsDataLoss(entries.status()) && file_.read_only) return SalvageCodeRows(*file_.db);
-  return entries;
-}
-
-absl::StatusOr<std::vector<WinnerEntry>> SqliteStore::ListWinners() {
-  MutexLock lock(mutex_);
-  if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
-  absl::StatusOr<std::vector<WinnerEntry>> entries =
-      ListWinnerRows(*file_.db, SelectsOf(file_.version).list_winners);
-  if (absl::IsDataLoss(entries.status()) && file_.read_only) return SalvageWinnerRows(*file_.db);
-  return entries;
-}
-
-absl::StatusOr<std::vector<QuarantineRecord>> SqliteStore::ListQuarantine() {
-  MutexLock lock(mutex_);
-  if (!Ready()) return absl::ResourceExhaustedError("cannot list the cache: out of memory");
-  std::vector<QuarantineRecord> records;
-  if (file_.version == 1) return records;
-  Query query(*file_.db, sql::kListQuarantine);
-  while (true) {
-    absl::StatusOr<bool> row = query.Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return records;
-    records.push_back({.key_hash = Hex(query.Bytes(0)),
-                       .reason = std::string(query.Bytes(1)),
-                       .count = query.Int(2),
-                       .last_unix_s = query.Int(3)});
-  }
-}
-
-bool SqliteStore::UsedByOthers() {
-  MutexLock lock(mutex_);
-  return IsMarkedByOthers(file_.in_use_fd);
+  return Durably([&](Database& db) { return EraseWinnerRow(db, HashColumn(key)); });
 }
 
 StoreCounters SqliteStore::counters() const {

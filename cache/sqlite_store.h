@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "cache/cache_file.h"
 #include "cache/store.h"
 #include "src/base/log.h"
@@ -37,6 +38,7 @@ class SqliteStore final : public Store {
   void RemoveCode(absl::string_view key, absl::string_view reason) override;
   absl::Status EraseCode(absl::string_view key) override;
   std::optional<WinnerEntry> FindWinner(absl::string_view key) override;
+  bool HasWinner(absl::string_view key) override;
   absl::Status PutWinner(const WinnerEntry& entry) override;
   absl::Status EraseWinner(absl::string_view key) override;
   absl::StatusOr<std::vector<CodeEntry>> ListCode() override;
@@ -62,8 +64,8 @@ class SqliteStore final : public Store {
 
   std::optional<CodeEntry> Find(bool by_request, absl::string_view wanted);
   // Runs `write` in a transaction, in the file that the path means.
-  template <typename Write>
-  absl::Status Durably(Write&& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Durably(absl::FunctionRef<absl::Status(Database&)> write)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TouchIsDue(int64_t used_unix_s) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch(const char* sql, absl::string_view hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropDamaged(absl::string_view hash, absl::string_view checksum, bool code)

@@ -137,6 +137,9 @@ class Store {
   virtual absl::Status EraseCode(absl::string_view key) = 0;
 
   virtual std::optional<WinnerEntry> FindWinner(absl::string_view key) = 0;
+  // Whether there seems to be one, for who has several keys to ask under: nothing is checked,
+  // counted or stamped.
+  virtual bool HasWinner(absl::string_view key) = 0;
   virtual absl::Status PutWinner(const WinnerEntry& entry) = 0;
   virtual absl::Status EraseWinner(absl::string_view key) = 0;
 

@@ -22,7 +22,6 @@
 #include "cache/pack_writer.h"
 #include "cache/store.h"
 #include "src/base/files.h"
-#include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/subprocess.h"
 #include "tests/cache/fault_vfs.h"
@@ -91,28 +90,20 @@ void BenchMemory(Report& report) {
   layers.policy = CachePolicy::kOff;
   std::unique_ptr<LayeredCache> cache = LayeredCache::Open(layers, Quiet());
   std::vector<CodeEntry> entries;
-  std::vector<Hash128> hashes;
   for (int n = 0; n < kKernels; ++n) {
     entries.push_back(BenchEntry(n, kObjectBytes));
-    hashes.push_back(HashBytes(entries.back().key));
     Check(cache->PutCode(entries.back()).ok(), "put in memory");
   }
   constexpr int kBatch = 20'000;
-  for (const bool hashed : {true, false}) {
-    std::vector<double> samples = TimeEach(40, [&](int) {
-      int64_t found = 0;
-      for (int i = 0; i < kBatch; ++i) {
-        const size_t n = static_cast<size_t>(i) % kKernels;
-        found += (hashed ? cache->FindCodeShared(entries[n].key, hashes[n])
-                         : cache->FindCodeShared(entries[n].key)) != nullptr;
-      }
-      Check(found == kBatch, "memory hit");
-    });
-    for (double& sample : samples) sample /= kBatch;
-    report.Add(hashed ? "memory hit, hash of the 410 byte key known"
-                      : "memory hit, key hashed in the call",
-               samples, 0.05);
-  }
+  std::vector<double> samples = TimeEach(100, [&](int) {
+    int64_t found = 0;
+    for (int i = 0; i < kBatch; ++i) {
+      found += cache->FindCodeShared(entries[static_cast<size_t>(i) % kKernels].key) != nullptr;
+    }
+    Check(found == kBatch, "memory hit");
+  });
+  for (double& sample : samples) sample /= kBatch;
+  report.Add("memory hit, key of 411 bytes hashed in the call", samples, 0.05);
 }
 
 // The same bytes through caches written in Python; what is not installed there is left out, and said.
@@ -290,6 +281,11 @@ void BenchColdStart(Report& report, const std::string& directory) {
                  absl::StrFormat("%.2f s / %.2f s = %.2f (target 1.20)", locked.wall_s, alone_s,
                                  locked.wall_s / alone_s),
                  locked.wall_s <= 1.2 * alone_s);
+  const double compiling_s = 1e-3 * kWanted * kCompileMs;
+  report.AddNote(
+      "  processor time of all 64 processes, beside the compiles",
+      absl::StrFormat("%.2f s, %.0f us for each kernel of each", locked.processor_s - compiling_s,
+                      1e6 * (locked.processor_s - compiling_s) / (kProcesses * kWanted)));
   const ColdStart free = RunColdStart(without, 8, kWanted, kCompileMs / 4, /*locks=*/false);
   report.AddFact("  peer: 8 processes without locks: compiles", absl::StrCat(free.compiles), true);
 }

@@ -13,6 +13,7 @@ CodeEntry BenchEntry(int n, size_t object_bytes);
 
 struct ColdStart {
   double wall_s = 0;
+  double processor_s = 0;  // of all processes together
   int compiles = 0;
   bool right = false;
 };

@@ -63,8 +63,16 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // (required)
+  // (required) All that is known. The first call may wait for the vendor's management library (17
+  // ms for NVML), so a first launch does without it.
   virtual const DeviceIdentity& identity() const = 0;
+
+  // (optional: identity()) The same at once: until identity_is_settled, the power cap and a part of
+  // the driver's text are missing and the partition is a guess.
+  virtual const DeviceIdentity& early_identity() const { return identity(); }
+
+  // (optional: true) Whether identity() returns at once.
+  virtual bool identity_is_settled() const { return true; }
 
   // (required) FailedPrecondition when the object is for another target.
   virtual absl::StatusOr<std::unique_ptr<Module>> LoadModule(absl::string_view object) = 0;

@@ -1,43 +1,16 @@
 #include "src/model/key.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "src/base/record.h"
 
 namespace whet {
 namespace {
-
-constexpr size_t kLengthBytes = 4;
-
-void AppendSized(std::string& out, absl::string_view text) {
-  // A longer text cannot be told from a shorter one, so it is cut where the length ends; nothing
-  // that goes into a key is within orders of magnitude of that.
-  const uint32_t size =
-      static_cast<uint32_t>(std::min<size_t>(text.size(), std::numeric_limits<uint32_t>::max()));
-  for (int shift = 0; shift < 32; shift += 8) {
-    out.push_back(static_cast<char>(size >> shift & 0xFF));
-  }
-  out.append(text.data(), size);
-}
-
-std::optional<std::string> TakeSized(absl::string_view& bytes) {
-  if (bytes.size() < kLengthBytes) return std::nullopt;
-  uint32_t size = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) {
-    size |= uint32_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
-  }
-  bytes.remove_prefix(kLengthBytes);
-  if (size > bytes.size()) return std::nullopt;
-  std::string text(bytes.substr(0, size));
-  bytes.remove_prefix(size);
-  return text;
-}
 
 // A field by name and by how many of that name came before it.
 struct Labelled {
@@ -69,11 +42,11 @@ std::string Side(const std::string* value) {
 
 }  // namespace
 
-KeyRecord::KeyRecord(absl::string_view kind) { AppendSized(bytes_, kind); }
+KeyRecord::KeyRecord(absl::string_view kind) { AppendRecordPart(bytes_, kind); }
 
 KeyRecord& KeyRecord::Add(absl::string_view name, absl::string_view value) {
-  AppendSized(bytes_, name);
-  AppendSized(bytes_, value);
+  AppendRecordPart(bytes_, name);
+  AppendRecordPart(bytes_, value);
   return *this;
 }
 
@@ -82,24 +55,16 @@ KeyRecord& KeyRecord::Add(absl::string_view name, int64_t value) {
 }
 
 absl::StatusOr<ParsedKeyRecord> ParseKeyRecord(absl::string_view bytes) {
-  const size_t total = bytes.size();
-  const auto damaged = [&] {
-    return absl::DataLossError(absl::StrCat("cannot read key record of ", total,
-                                            " bytes: it breaks off after byte ",
-                                            total - bytes.size()));
-  };
-  ParsedKeyRecord record;
-  std::optional<std::string> kind = TakeSized(bytes);
-  if (!kind.has_value()) return damaged();
-  record.kind = *std::move(kind);
-  while (!bytes.empty()) {
-    std::optional<std::string> name = TakeSized(bytes);
-    if (!name.has_value()) return damaged();
-    std::optional<std::string> value = TakeSized(bytes);
-    if (!value.has_value()) return damaged();
-    record.fields.emplace_back(*std::move(name), *std::move(value));
+  const absl::StatusOr<Record> record =
+      ParseRecord(bytes, /*max_fields=*/std::numeric_limits<size_t>::max());
+  if (!record.ok()) {
+    return absl::DataLossError(absl::StrCat("cannot read key record of ", bytes.size(),
+                                            " bytes: ", record.status().message()));
   }
-  return record;
+  ParsedKeyRecord parsed;
+  parsed.kind = std::string(record->kind);
+  for (const auto& [name, value] : record->fields) parsed.fields.emplace_back(name, value);
+  return parsed;
 }
 
 std::string DifferenceText(const ParsedKeyRecord& from, const ParsedKeyRecord& to) {

@@ -16,29 +16,32 @@
 namespace whet {
 namespace {
 
-// Whether a block comment is still open at the end of `line`. Raw strings are not known here.
+// Whether a block comment is still open at the end of `line`. Raw strings are not known here. Every
+// character of a template passes through, at every start of a process.
 bool InCommentAfter(absl::string_view line, bool in_comment) {
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
-    const absl::string_view rest = line.substr(i);
+    const char c = line[i];
+    const char next = i + 1 < line.size() ? line[i + 1] : '\0';
     if (in_comment) {
-      if (absl::StartsWith(rest, "*/")) {
+      if (c == '*' && next == '/') {
         in_comment = false;
         ++i;
       }
     } else if (quote != 0) {
-      if (line[i] == '\\')
+      if (c == '\\')
         ++i;
-      else if (line[i] == quote)
+      else if (c == quote)
         quote = 0;
-    } else if (absl::StartsWith(rest, "//")) {
-      return false;
-    } else if (absl::StartsWith(rest, "/*")) {
-      in_comment = true;
-      ++i;
-    } else if (line[i] == '"') {
+    } else if (c == '/') {
+      if (next == '/') return false;
+      if (next == '*') {
+        in_comment = true;
+        ++i;
+      }
+    } else if (c == '"') {
       quote = '"';
-    } else if (line[i] == '\'') {
+    } else if (c == '\'') {
       // After a letter or digit it separates digits: 1'000.
       const bool separator = i > 0 && absl::ascii_isalnum(static_cast<unsigned char>(line[i - 1]));
       if (!separator) quote = '\'';

@@ -125,8 +125,8 @@ whet_status whet_runtime_open(const whet_options* options, whet_platform platfor
   if (!parsed.ok()) return Finish(parsed.status());
   auto events = std::make_shared<whet::CacheEventHub>();
   parsed->on_cache_event = [events](const whet::CacheEvent& event) { events->Send(event); };
-  absl::StatusOr<std::unique_ptr<whet::Runtime>> opened =
-      whet::Runtime::Open(*std::move(parsed), static_cast<whet::Platform>(platform), device);
+  absl::StatusOr<std::unique_ptr<whet::Runtime>> opened = whet::Runtime::Open(
+      *std::move(parsed), static_cast<whet::Platform>(platform), device, {"attention_forward"});
   if (!opened.ok()) return Finish(opened.status());
   const absl::StatusOr<const whet::KernelTemplate*> attention =
       (*opened)->FindTemplate("attention_forward");

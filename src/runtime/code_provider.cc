@@ -66,8 +66,8 @@ CodeKeyFields RequestFields(const KernelTemplate& kernel_template, const Problem
   return fields;
 }
 
-KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& problem,
-                      const DeviceIdentity& device) {
+TuningKeyFields TuningFieldsOf(const KernelTemplate& kernel_template, const Problem& problem,
+                               const DeviceIdentity& device) {
   TuningKeyFields fields;
   fields.template_name = kernel_template.name();
   fields.template_version = kernel_template.version();
@@ -75,7 +75,12 @@ KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& prob
   fields.problem = problem.text();
   fields.device = device;
   fields.protocol = kTuningProtocol;
-  return TuningKey(fields);
+  return fields;
+}
+
+KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& problem,
+                      const DeviceIdentity& device) {
+  return TuningKey(TuningFieldsOf(kernel_template, problem, device));
 }
 
 struct CodeProvider::Job {

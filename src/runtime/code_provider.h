@@ -60,6 +60,8 @@ std::vector<Target> CompatibleTargets(const Target& target);
 CodeKeyFields RequestFields(const KernelTemplate& kernel_template, const Problem& problem,
                             const Specialization& specialization, const Target& target);
 // What asks for the winner of `problem` on `device`.
+TuningKeyFields TuningFieldsOf(const KernelTemplate& kernel_template, const Problem& problem,
+                               const DeviceIdentity& device);
 KeyRecord TuningKeyOf(const KernelTemplate& kernel_template, const Problem& problem,
                       const DeviceIdentity& device);
 

@@ -82,8 +82,9 @@ class Fp8AttentionImpl final : public Fp8Attention {
       shape_.scale =
           static_cast<float>(1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, shape_.dqk))));
     }
-    to_ = MatchesGlob("gfx94*", runtime.device().identity().target.architecture) ? DType::kE4M3Fnuz
-                                                                                 : DType::kE4M3;
+    to_ = MatchesGlob("gfx94*", runtime.device().early_identity().target.architecture)
+              ? DType::kE4M3Fnuz
+              : DType::kE4M3;
   }
 
   absl::Status Open(std::optional<Fp8Recipe> recipe) {

@@ -45,6 +45,18 @@ const Plan* PlanTable::Insert(const PlanKey& key, std::unique_ptr<Plan> plan) {
   return result;
 }
 
+void PlanTable::Forget(const PlanKey& key, const Plan* plan) {
+  MutexLock lock(mutex_);
+  const uint64_t hash = Hash(key);
+  for (const std::unique_ptr<Entry>& entry : entries_) {
+    if (entry->hash == hash && entry->kernel_template == key.kernel_template &&
+        absl::MakeConstSpan(entry->fields) == key.fields &&
+        entry->plan.load(std::memory_order_relaxed) == plan) {
+      entry->plan.store(nullptr, std::memory_order_release);
+    }
+  }
+}
+
 size_t PlanTable::size() const {
   MutexLock lock(mutex_);
   return entries_.size();

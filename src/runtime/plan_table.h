@@ -6,8 +6,8 @@
 // Invariants: (1) readers load `slots_` once and see a complete array of complete entries; (2)
 // entries, plans and outgrown arrays are freed only with the table, so what a reader holds stays
 // valid for ever; (3) writers are serialised by `mutex_` and publish with release stores; (4) an
-// array is at most half full, so probing ends. A plan that is replaced (tuned anew) stays alive but
-// is no longer found.
+// array is at most half full, so probing ends. A plan that is replaced (tuned anew) or forgotten
+// stays alive but is no longer found.
 #pragma once
 
 #include <atomic>
@@ -52,6 +52,9 @@ class PlanTable {
 
   // Publishes `plan` under `key`, in place of an earlier one.
   const Plan* Insert(const PlanKey& key, std::unique_ptr<Plan> plan);
+
+  // `plan` is no longer found under `key`; where another has replaced it, that one stays.
+  void Forget(const PlanKey& key, const Plan* plan);
 
   size_t size() const;
 

@@ -1,8 +1,8 @@
 // From a problem to a plan: DESIGN's "miss -> resolve", one piece for each step.
 //
 //   Resolver resolver(device, store, toolchains, options, log, counters);
-//   absl::StatusOr<std::unique_ptr<Plan>> plan = resolver.Resolve(kernel_template, problem, args,
-//   stream, Purpose::kLaunch, progress);
+//   absl::StatusOr<Resolved> resolved = resolver.Resolve(kernel_template, problem, args, stream,
+//   Purpose::kLaunch, progress);
 //
 // 1. variant: the stored winner of the nearest class of data -> tuned now (blocking mode, with
 // arguments) -> the default; in the online mode the plan's launches go on tuning (live_calls.h)
@@ -55,6 +55,14 @@ struct ResolverCounters {
   std::atomic<int64_t> loads{0}, load_failures{0};
 };
 
+// A plan, and what is left to do about it.
+struct Resolved {
+  std::unique_ptr<Plan> plan;
+  // Set where the plan was chosen before the device's identity was settled. Waits until it is, so
+  // it is for the background; false when another choice would have been made then.
+  std::function<bool()> confirm;
+};
+
 class Resolver {
  public:
   Resolver(Device& device, Store& store, Toolchains& toolchains, const Options& options,
@@ -68,10 +76,10 @@ class Resolver {
   // KernelTemplate::Variants, of the compilers (when no variant's code can be had),
   // FailedPrecondition while `stream` is being captured, NotFound under the offline cache policy and
   // the offline tuning mode.
-  absl::StatusOr<std::unique_ptr<Plan>> Resolve(const KernelTemplate& kernel_template,
-                                                const Problem& problem, void* const* args,
-                                                StreamHandle stream, Purpose purpose,
-                                                const TuningProgress& progress);
+  // What `confirm` needs must outlive it: the template, and this.
+  absl::StatusOr<Resolved> Resolve(const KernelTemplate& kernel_template, const Problem& problem,
+                                   void* const* args, StreamHandle stream, Purpose purpose,
+                                   const TuningProgress& progress);
 
   absl::StatusOr<std::unique_ptr<Plan>> ResolveVariant(const KernelTemplate& kernel_template,
                                                        const Problem& problem,
@@ -92,15 +100,22 @@ class Resolver {
     StreamHandle stream;
     std::vector<Argument> arguments;
     std::vector<Variant> variants;
-    KeyRecord tuning_key;
+    std::optional<KeyRecord> tuning_key;     // TuningKeyFor makes it
+    std::optional<std::string> assumed_key;  // chosen under this one (empty: none had a winner)
     std::optional<DataSignature> signature;  // of the call's inputs, where it was taken
   };
 
   absl::StatusOr<Task> MakeTask(const KernelTemplate& kernel_template, const Problem& problem,
                                 void* const* args, StreamHandle stream) const;
   std::optional<DataSignature> Sign(const Task& task) const;
-  TrialLogOptions LogOptions(const Task& task) const;
-  absl::StatusOr<Choice> ChooseStored(Task& task) const;
+  TrialLogOptions LogOptions(Task& task) const;
+  // Waits for the device's whole identity.
+  const KeyRecord& TuningKeyFor(Task& task) const;
+  std::vector<KeyRecord> StoredUnderAnyPower(const Task& task) const;
+  absl::StatusOr<Choice> ChooseStored(Task& task, Purpose purpose) const;
+  Choice ChooseStoredUnder(const KeyRecord& key, Task& task) const;
+  bool Confirm(const KernelTemplate& kernel_template, const Problem& problem,
+               const std::string& assumed_key) const;
   absl::StatusOr<Choice> ChooseByTuning(Task& task, const std::string& incumbent, Purpose purpose,
                                         const TuningProgress& progress);
   absl::Status ChooseAndLoad(Task& task, Purpose purpose, const TuningProgress& progress,
@@ -111,7 +126,7 @@ class Resolver {
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Problem& problem,
                                                  std::vector<Argument> arguments,
                                                  LoadedVariant loaded, Resolution resolution);
-  void AttachLive(const Task& task, const Choice& choice, Plan& plan);
+  void AttachLive(Task& task, const Choice& choice, Plan& plan);
   void KeepWinner(const KeyRecord& tuning_key, const TuningResult& result,
                   const std::string& code_key, const std::string& compiler,
                   const std::optional<DataSignature>& signature) const;

@@ -1,9 +1,14 @@
 #include "src/runtime/runtime.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,16 +24,58 @@
 namespace whet {
 namespace {
 
+using Templates = std::map<std::string, std::unique_ptr<KernelTemplate>>;
+
+// What a runtime stands on. The cache is opened by a thread of its own meanwhile: it waits for
+// files, the device for its driver, and both together for less than one after the other.
+struct Opened {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<LayeredCache> cache;
+  TemplateFiles builtin_files;
+  Templates templates;
+};
+
+absl::StatusOr<Opened> OpenAll(const Options& options, Platform platform, int device,
+                               absl::Span<const absl::string_view> expected) {
+  Opened opened;
+  const auto open_cache = [&] {
+    opened.cache = LayeredCache::Open(LayersOf(options), Logger(options.log));
+  };
+  std::thread opening;
+  try {
+    opening = std::thread(open_cache);
+  } catch (const std::system_error&) {
+    open_cache();  // out of threads
+  }
+  absl::StatusOr<std::unique_ptr<Device>> open_device =
+      OpenDevice(platform, device, options.device);
+  if (open_device.ok()) {
+    opened.device = *std::move(open_device);
+    opened.builtin_files = BuiltinTemplateFiles();
+    for (const absl::string_view name : expected) {
+      // What is wrong with it is told to whoever asks for it.
+      absl::StatusOr<KernelTemplate> parsed =
+          KernelTemplate::Parse(std::string(name), opened.builtin_files);
+      if (!parsed.ok()) continue;
+      opened.templates[std::string(name)] = std::make_unique<KernelTemplate>(*std::move(parsed));
+    }
+  }
+  if (opening.joinable()) opening.join();
+  if (!open_device.ok()) return open_device.status();
+  return opened;
+}
+
 class DeviceRuntime final : public Runtime {
  public:
-  DeviceRuntime(Options options, std::unique_ptr<Device> device)
+  DeviceRuntime(Options options, Opened opened)
       : options_(std::move(options)),
         log_(options_.log),
-        device_(std::move(device)),
-        store_(LayeredCache::Open(LayersOf(options_), log_)),
+        device_(std::move(opened.device)),
+        store_(std::move(opened.cache)),
         toolchains_(options_.toolchains),
         resolver_(*device_, *store_, toolchains_, options_, log_, counters_, background_),
-        builtin_files_(BuiltinTemplateFiles()) {
+        builtin_files_(std::move(opened.builtin_files)),
+        templates_(std::move(opened.templates)) {
     resolver_.SetSettledSink([this](const Resolution& resolution) {
       ResolutionSink sink;
       {
@@ -190,8 +237,21 @@ class DeviceRuntime final : public Runtime {
                            void* const* args, StreamHandle stream) {
     const absl::StatusOr<const Plan*> plan =
         ResolveOnce(kernel_template, problem, args, stream, Purpose::kLaunch);
-    if (!plan.ok()) return plan.status();
-    return (*plan)->Launch(args, stream);
+    const absl::Status launched = plan.ok() ? (*plan)->Launch(args, stream) : plan.status();
+    PostConfirmations();
+    return launched;
+  }
+
+  // After the launch: what asks the device for its identity holds up the driver's other calls.
+  void PostConfirmations() {
+    std::vector<std::function<void()>> confirmations;
+    {
+      MutexLock lock(confirmations_mutex_);
+      confirmations.swap(confirmations_);
+    }
+    for (std::function<void()>& confirmation : confirmations) {
+      background_.Post(std::move(confirmation));
+    }
   }
 
   absl::StatusOr<const Plan*> ResolveOnce(const KernelTemplate& kernel_template,
@@ -209,13 +269,13 @@ class DeviceRuntime final : public Runtime {
         progress = progress_;
         resolved = resolved_;
       }
-      absl::StatusOr<std::unique_ptr<Plan>> plan =
+      absl::StatusOr<Resolved> settled =
           resolver_.Resolve(kernel_template, problem, args, stream, purpose,
                             [&](absl::string_view stage, int done, int of) {
                               if (progress) progress(problem.text(), stage, done, of);
                             });
-      if (!plan.ok()) return plan.status();
-      const Resolution& resolution = (*plan)->resolution();
+      if (!settled.ok()) return settled.status();
+      const Resolution& resolution = settled->plan->resolution();
       if (resolution.total > absl::Seconds(1)) {
         log_.Notice(absl::StrCat(problem.text(), " was settled in ",
                                  absl::FormatDuration(resolution.total), ": ", resolution.compiled,
@@ -223,7 +283,16 @@ class DeviceRuntime final : public Runtime {
                                  " of tuning"));
       }
       if (resolved) resolved(resolution);
-      return plans_.Insert(key, *std::move(plan));
+      const Plan* const plan = plans_.Insert(key, std::move(settled->plan));
+      if (settled->confirm) {
+        // A plan that is not confirmed gives right results; the next call settles the problem anew.
+        MutexLock lock(confirmations_mutex_);
+        confirmations_.push_back([this, plan, &kernel_template, fields = problem.packed(),
+                                  confirm = std::move(settled->confirm)] {
+          if (!confirm()) plans_.Forget({&kernel_template, fields}, plan);
+        });
+      }
+      return plan;
     });
   }
 
@@ -240,10 +309,11 @@ class DeviceRuntime final : public Runtime {
   SingleFlight<std::string, const Plan*> flights_;
 
   Mutex templates_mutex_;
-  std::map<std::string, std::unique_ptr<KernelTemplate>> templates_
-      ABSL_GUARDED_BY(templates_mutex_);
+  Templates templates_ ABSL_GUARDED_BY(templates_mutex_);
   Mutex variant_plans_mutex_;
   std::vector<std::unique_ptr<Plan>> variant_plans_ ABSL_GUARDED_BY(variant_plans_mutex_);
+  Mutex confirmations_mutex_;
+  std::vector<std::function<void()>> confirmations_ ABSL_GUARDED_BY(confirmations_mutex_);
   Mutex sinks_mutex_;
   ProgressSink progress_ ABSL_GUARDED_BY(sinks_mutex_);
   ResolutionSink resolved_ ABSL_GUARDED_BY(sinks_mutex_);
@@ -253,9 +323,9 @@ class DeviceRuntime final : public Runtime {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(Options options, Platform platform,
-                                                       int device) {
-  absl::StatusOr<std::unique_ptr<Device>> opened = OpenDevice(platform, device, options.device);
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(
+    Options options, Platform platform, int device, absl::Span<const absl::string_view> expected) {
+  absl::StatusOr<Opened> opened = OpenAll(options, platform, device, expected);
   if (!opened.ok()) return opened.status();
   auto runtime = std::make_unique<DeviceRuntime>(std::move(options), *std::move(opened));
   if (absl::Status s = runtime->LoadTemplateDirectories(); !s.ok()) return s;

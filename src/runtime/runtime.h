@@ -52,8 +52,11 @@ using ResolutionSink = std::function<void(const Resolution&)>;
 class Runtime {
  public:
   // Unavailable when the device cannot be opened; an unusable cache is no error.
-  static absl::StatusOr<std::unique_ptr<Runtime>> Open(Options options, Platform platform,
-                                                       int device);
+  // The built-in operations in `expected` are read meanwhile, which would else take a millisecond
+  // or two at their first use.
+  static absl::StatusOr<std::unique_ptr<Runtime>> Open(
+      Options options, Platform platform, int device,
+      absl::Span<const absl::string_view> expected = {});
   virtual ~Runtime() = default;
 
   virtual Device& device() = 0;

@@ -60,6 +60,10 @@ std::optional<StoredWinner> Winners::Find(const KeyRecord& key,
   return nearest;
 }
 
+bool Winners::HasSeveralClasses(const KeyRecord& key) const {
+  return store_.HasWinner(ClassKey(key, 1));
+}
+
 void Winners::Keep(const KeyRecord& key, WinnerEntry entry,
                    const std::optional<DataSignature>& signature) const {
   int place = 0;

@@ -45,6 +45,9 @@ class Winners {
   std::optional<StoredWinner> Find(const KeyRecord& key, const std::vector<Variant>& variants,
                                    const DataSignature* live) const;
 
+  // Whether there is more than one class's.
+  bool HasSeveralClasses(const KeyRecord& key) const;
+
   // In place of the winner of the same class, where there is one. `entry.key` is set here. A cache
   // that cannot take it has said so itself.
   void Keep(const KeyRecord& key, WinnerEntry entry,

@@ -219,14 +219,18 @@ absl::StatusOr<DataSignature> TakeSignature(const std::vector<Argument>& argumen
     Counter counter(a);
     for (const Patch& p : ChoosePatches(ShapeOf(a), width, kSignatureBytes)) {
       const int64_t bytes = RunBytes(a, p.elements);
-      for (const auto& [offset, to] : {std::pair(p.first, &first), std::pair(p.second, &second)}) {
-        if (offset < 0) continue;
-        to->resize(static_cast<size_t>(bytes));
-        absl::Status copied = device.CopyToHost(
-            to->data(), static_cast<const char*>(pointers[i]) + offset * width, bytes, stream);
-        if (!copied.ok()) return copied;
-      }
-      counter.Count(first.data(), p.second < 0 ? nullptr : second.data(), p.elements);
+      const auto copy = [&](int64_t offset, int64_t size, std::string& to) {
+        to.resize(static_cast<size_t>(size));
+        return device.CopyToHost(to.data(), static_cast<const char*>(pointers[i]) + offset * width,
+                                 size, stream);
+      };
+      // A read costs more than its bytes, so rows that lie one behind the other are read at once.
+      const bool together = p.second >= 0 && (p.second - p.first) * width == bytes;
+      absl::Status copied = copy(p.first, together ? 2 * bytes : bytes, first);
+      if (copied.ok() && p.second >= 0 && !together) copied = copy(p.second, bytes, second);
+      if (!copied.ok()) return copied;
+      const char* const below = together ? first.data() + bytes : second.data();
+      counter.Count(first.data(), p.second < 0 ? nullptr : below, p.elements);
     }
     signature.inputs.push_back(counter.Finish(a.name));
   }

@@ -263,6 +263,59 @@ TEST_F(HostFlightsTest, ThreadsOfOneProcessExcludeEachOtherToo) {
   EXPECT_EQ(made, 1);
 }
 
+TEST_F(HostFlightsTest, NoMoreAreMadeAtOnceThanThereArePlaces) {
+  constexpr int kPlaces = 2;
+  HostFlights flights({.directory = runtime(), .builds_at_once = kPlaces}, log_.logger());
+  std::atomic<int> made{0}, inside{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      EXPECT_TRUE(flights
+                      .Run(
+                          absl::StrCat("key ", t), "k", [] { return false; },
+                          [&] {
+                            EXPECT_LE(++inside, kPlaces);
+                            std::this_thread::yield();
+                            ++made;
+                            --inside;
+                            return absl::OkStatus();
+                          })
+                      .ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made, 6);
+}
+
+TEST_F(HostFlightsTest, APlaceIsWaitedForAndNotForEver) {
+  Holder holder = Hold("k");
+  ManualClock clock(absl::UnixEpoch());
+  int pauses = 0;
+  HostFlights flights({.directory = runtime(),
+                       .builds_at_once = 1,
+                       .clock = &clock,
+                       .pause = [&](absl::Duration) { ++pauses, clock.Advance(absl::Seconds(1)); }},
+                      log_.logger());
+  const auto make = [&](const char* key) {
+    bool made = false;
+    EXPECT_TRUE(
+        flights
+            .Run(
+                key, "", [] { return false; }, [&] { return made = true, absl::OkStatus(); })
+            .ok());
+    return made;
+  };
+  // The other process has the only place, and keeps it.
+  EXPECT_TRUE(make("another key"));
+  EXPECT_EQ(pauses, 10);
+  EXPECT_EQ(flights.counters().without_lock, 0);
+  // Killed, it gives the place back.
+  kill(holder.pid, SIGKILL);
+  holder.Release();
+  EXPECT_TRUE(make("another key"));
+  EXPECT_EQ(pauses, 10);
+}
+
 TEST(HostFlightsDirectoryTest, IsPerUser) {
   EXPECT_EQ(HostFlights::DefaultDirectory("/run/user/1000"), "/run/user/1000/whet");
   EXPECT_EQ(HostFlights::DefaultDirectory(""), absl::StrCat("/tmp/whet-", geteuid()));

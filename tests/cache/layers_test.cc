@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cache/pack_writer.h"
-#include "cache/record.h"
+#include "src/base/record.h"
 #include "tests/cache/cache_fixture.h"
 
 namespace whet {
@@ -249,17 +249,17 @@ TEST_F(LayersTest, MemoryIsBoundedAndKeepsWhatIsUsed) {
     CodeEntry entry = MakeCode(n, 500);
     memory.PutCode(std::make_shared<const CodeEntry>(entry));
     // Used all the time, so it outlives the others.
-    EXPECT_NE(memory.FindCode(MakeCode(0).key, HashBytes(MakeCode(0).key)), nullptr) << n;
+    EXPECT_NE(memory.FindCode(MakeCode(0).key), nullptr) << n;
   }
   int held = 0;
   for (int n = 0; n < 200; ++n) {
-    held += memory.FindCode(MakeCode(n).key, HashBytes(MakeCode(n).key)) != nullptr;
+    held += memory.FindCode(MakeCode(n).key) != nullptr;
   }
   EXPECT_GT(held, 16);
   EXPECT_LE(held, 16 * 3000 / 800);
   memory.PutCode(std::make_shared<const CodeEntry>(MakeCode(500, 100'000)));
-  EXPECT_EQ(memory.FindCode(MakeCode(500).key, HashBytes(MakeCode(500).key)), nullptr);
-  EXPECT_EQ(memory.FindCode("other key", HashBytes(MakeCode(0).key)), nullptr);
+  EXPECT_EQ(memory.FindCode(MakeCode(500).key), nullptr);
+  EXPECT_EQ(memory.FindCode("other key"), nullptr);
 }
 
 TEST_F(LayersTest, ManyThreadsReadAndWriteAllLayers) {

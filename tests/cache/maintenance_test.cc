@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "cache/pack.h"
-#include "cache/record.h"
 #include "src/base/clock.h"
+#include "src/base/record.h"
 #include "tests/cache/cache_fixture.h"
 
 namespace whet {

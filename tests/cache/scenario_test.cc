@@ -14,8 +14,8 @@
 #include "cache/layers.h"
 #include "cache/maintenance.h"
 #include "cache/pack_writer.h"
-#include "cache/record.h"
 #include "cache/store.h"
+#include "src/base/record.h"
 #include "tests/cache/cache_fixture.h"
 
 namespace whet {

@@ -59,7 +59,9 @@ class WinnersTest : public ::testing::Test {
 TEST_F(WinnersTest, EachClassOfDataHasItsWinnerAndTheNearestIsMarked) {
   EXPECT_FALSE(winners_.Find(key_, variants_, nullptr).has_value());
   Keep("k:a=1", Toggling(0.35));
+  EXPECT_FALSE(winners_.HasSeveralClasses(key_));
   Keep("k:a=2", Toggling(0));
+  EXPECT_TRUE(winners_.HasSeveralClasses(key_));
   const struct {
     double rate;
     const char* id;

@@ -86,8 +86,9 @@ std::string Nvml::DriverVersion() const {
 
 std::string Nvml::MigMode() const {
   unsigned current = 0, pending = 0;
-  return symbols_->nvmlDeviceGetMigMode(device_, &current, &pending) == 0 && current != 0 ? "MIG"
-                                                                                          : "";
+  return symbols_->nvmlDeviceGetMigMode(device_, &current, &pending) == 0 && current != 0
+             ? kMigPartition
+             : "";
 }
 
 }  // namespace whet

@@ -12,6 +12,9 @@
 
 namespace whet {
 
+// DeviceIdentity::partition of a GPU that is partitioned.
+inline constexpr char kMigPartition[] = "MIG";
+
 class Nvml {
  public:
   // `library` is for tests. Never an error: telemetry is optional.
@@ -25,7 +28,7 @@ class Nvml {
   TelemetrySample Sample() const;
   int64_t PowerLimitWatts() const;    // 0 when unknown
   std::string DriverVersion() const;  // empty when unknown
-  std::string MigMode() const;        // "MIG" when partitioned, else empty
+  std::string MigMode() const;        // kMigPartition when partitioned, else empty
 
  private:
   struct Symbols;

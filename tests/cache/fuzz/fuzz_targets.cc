@@ -9,8 +9,8 @@
 #include "cache/pack.h"
 #include "cache/pack_seal.h"
 #include "cache/pack_writer.h"
-#include "cache/record.h"
 #include "src/base/files.h"
+#include "src/base/record.h"
 
 namespace whet {
 namespace {

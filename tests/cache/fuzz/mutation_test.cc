@@ -7,7 +7,7 @@
 #include "cache/entry_file_format.h"
 #include "cache/pack_seal.h"
 #include "cache/pack_writer.h"
-#include "cache/record.h"
+#include "src/base/record.h"
 #include "tests/cache/cache_fixture.h"
 #include "tests/cache/fuzz/fuzz_targets.h"
 

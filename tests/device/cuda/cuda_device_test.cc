@@ -60,6 +60,33 @@ TEST_F(CudaDeviceTest, IdentifiesTheProduct) {
   EXPECT_FALSE((*device)->Telemetry().clock_mhz.has_value());
 }
 
+TEST_F(CudaDeviceTest, NvmlIsNotOpenedBeforeItIsNeeded) {
+  const auto device =
+      OpenCudaDevice(0, *driver_, RunfilePath("tests/support/fake_gpu/libfake_nvml.so"));
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_TRUE(UseDevice(**device, kObject).ok());
+  EXPECT_FALSE((*device)->identity_is_settled());
+  EXPECT_EQ((*device)->early_identity().product, "Fake H200");
+  EXPECT_EQ((*device)->early_identity().power_cap_watts, 0);
+
+  const DeviceIdentity& whole = (*device)->identity();
+  EXPECT_TRUE((*device)->identity_is_settled());
+  EXPECT_EQ(whole.product, "Fake H200");
+  EXPECT_EQ(whole.power_cap_watts, 700);
+  EXPECT_EQ(whole.partition, "");
+  EXPECT_EQ(whole.driver, "CUDA 13.0, driver 580.1");
+  EXPECT_EQ((*device)->early_identity().power_cap_watts, 0) << "it changed under a reader";
+  EXPECT_EQ((*device)->Telemetry().clock_mhz, 1980);
+}
+
+TEST_F(CudaDeviceTest, WithoutNvmlTheIdentityIsSettledAllTheSame) {
+  const auto device = Open();
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_FALSE((*device)->identity_is_settled());
+  EXPECT_EQ((*device)->identity().power_cap_watts, 0);
+  EXPECT_TRUE((*device)->identity_is_settled());
+}
+
 TEST_F(CudaDeviceTest, RunsAndGivesBackWhatItTook) {
   const auto device = Open();
   ASSERT_TRUE(device.ok()) << device.status();

@@ -1,5 +1,7 @@
-#include "cache/record.h"
+#include "src/base/record.h"
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/numbers.h"
@@ -22,15 +24,16 @@ std::optional<absl::string_view> TakePart(absl::string_view& bytes) {
 
 }  // namespace
 
-void RecordWriter::Append(absl::string_view part) {
-  const uint32_t size = static_cast<uint32_t>(part.size());
-  for (int shift = 0; shift < 32; shift += 8) bytes_.push_back(static_cast<char>(size >> shift));
-  bytes_.append(part.data(), part.size());
+void AppendRecordPart(std::string& bytes, absl::string_view part) {
+  const uint32_t size =
+      static_cast<uint32_t>(std::min<size_t>(part.size(), std::numeric_limits<uint32_t>::max()));
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(size >> shift));
+  bytes.append(part.data(), size);
 }
 
 RecordWriter& RecordWriter::Add(absl::string_view name, absl::string_view value) {
-  Append(name);
-  Append(value);
+  AppendRecordPart(bytes_, name);
+  AppendRecordPart(bytes_, value);
   return *this;
 }
 

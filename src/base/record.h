@@ -1,4 +1,4 @@
-// Records of named, length-prefixed fields: the form of key records, and of entry files.
+// Records of named, length-prefixed fields: the form of keys (src/model/key.h) and of entry files.
 //
 //   RecordWriter w("code"); w.Add("target", "sm_90a");
 //   absl::StatusOr<Record> r = ParseRecord(w.bytes(), /*max_fields=*/64);
@@ -17,15 +17,18 @@
 
 namespace whet {
 
+// One length-prefixed part, for who keeps the bytes itself. A part of 4 GiB or more is cut: nothing
+// that goes into a record is within orders of magnitude of that.
+void AppendRecordPart(std::string& bytes, absl::string_view part);
+
 class RecordWriter {
  public:
-  explicit RecordWriter(absl::string_view kind) { Append(kind); }
+  explicit RecordWriter(absl::string_view kind) { AppendRecordPart(bytes_, kind); }
   RecordWriter& Add(absl::string_view name, absl::string_view value);
   RecordWriter& Add(absl::string_view name, int64_t value);
   const std::string& bytes() const { return bytes_; }
 
  private:
-  void Append(absl::string_view part);
   std::string bytes_;
 };
 
