@@ -90,7 +90,7 @@ void HostFlights::Pause(absl::Duration duration) const {
 
 void HostFlights::AwaitPlace(int fd) const {
   const int64_t places =
-      options_.builds_at_once > 0 ? options_.builds_at_once : sysconf(_SC_NPROCESSORS_ONLN);
+      options_.builds_at_once > 0 ? options_.builds_at_once : sysconf(_SC_NPROCESSORS_ONLN) + 1;
   const int64_t started_ns = options_.clock->MonotonicNanoseconds();
   absl::Duration pause = kShortestPause;
   while (true) {

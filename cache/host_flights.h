@@ -45,8 +45,9 @@ struct HostFlightOptions {
   std::string directory;
   absl::Duration max_wait = absl::Minutes(10);
   absl::Duration report_after = absl::Seconds(5);  // then one line says what is waited for
-  // Of all processes together; 0: as many as the host has processors, whichever of them this process
-  // may use, since others may use the rest.
+  // Of all processes together; 0: one more than the host has processors (whichever of them this
+  // process may use, since others may use the rest), so that none is idle while a result is stored
+  // and the next in line finds its place.
   int builds_at_once = 0;
   // Then it is made without a place: whoever has them may be stopped.
   absl::Duration place_patience = absl::Seconds(10);
