@@ -63,6 +63,28 @@ TEST(TuneTest, TheSummaryNamesEveryProblemAndItsWinner) {
   EXPECT_EQ(run.err.find("(0.0 s)"), std::string::npos) << run.err;
 }
 
+// Captured tensors of another problem than the line says: named with the line, and the next problem is
+// tuned all the same.
+TEST(TuneTest, CapturedTensorsThatDoNotFitAreNamedAndTheNextProblemIsTuned) {
+  const Tool tool;
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 8), }";
+  header.resize(117, ' ');
+  header += '\n';
+  const std::string x =
+      tool.Write("x.npy", std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) +
+                              '\0' + header + std::string(2 * 8 * sizeof(float), '\0'));
+  const std::string list = tool.Write(
+      "list.jsonl",
+      "{\"operation\": \"rms_norm\", \"rows\": 3, \"columns\": 8, \"data\": \"captured\", "
+      "\"inputs\": {\"x\": \"" +
+          x + "\"}}\n" + List().substr(0, List().find('\n') + 1));
+  const ToolRun run = tool.Run({"tune", "--problems", list, "--budget", "2"});
+  EXPECT_EQ(run.exit_code, 3) << run;
+  EXPECT_THAT(run.err, HasSubstr("list.jsonl:1"));
+  EXPECT_THAT(run.err, HasSubstr("rows = 2"));
+  EXPECT_THAT(run.out, HasSubstr("1 of 2 problems tuned"));
+}
+
 TEST(TuneTest, BadShardsAndLinesAreNamed) {
   const Tool tool;
   const std::string list = tool.Write("list.jsonl", List());
