@@ -14,7 +14,7 @@
 // | WHET_TRUSTED_KEYS   | comma-separated public keys or files of them: packs must be signed by one of them (any pack) |
 // | WHET_TUNING         | blocking, online, never, offline, deterministic (blocking)                                   |
 // | WHET_ONLINE_SHARE   | most of the calls that may be trials in the online mode, 0 to 1 (0.5)                        |
-// | WHET_ONLINE_SLOWDOWN | what all trials may cost there, as a share of the first 1,000 calls' time, 0 to 1 (0.02)    |
+// | WHET_ONLINE_SLOWDOWN | what all trials may cost there, as a share of the first 1,000 calls' time, 0 to 1 (0.025)   |
 // | WHET_DRIFT          | on, off: settled winners are watched, and tuned anew on live calls (on in the online mode)   |
 // | WHET_TUNING_BUDGET  | seconds per problem (60)                                                                     |
 // | WHET_CPU_THREADS    | threads of the CPU device (the processors this process may use)                              |

@@ -50,7 +50,7 @@ bool OnlineTuner::BudgetLeft(double share) const {
 bool OnlineTuner::LimitReached() const {
   const double horizon_ns = static_cast<double>(policy_.horizon) * BestNs();
   // Against a settled winner nothing was lost: it is what would run.
-  return !policy_.incumbent && cost_ns_ + lost_ns_ >= policy_.limit * horizon_ns;
+  return !policy_.incumbent && cost_ns_ + lost_ns_ >= policy_.limit * policy_.slowdown * horizon_ns;
 }
 
 void OnlineTuner::RunFromNowOn(int candidate) {

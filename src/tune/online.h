@@ -19,7 +19,7 @@
 // Invariants: (1) `best` is always admitted; (2) at any time at most policy.share of the calls were
 // trials of others while racing; (3) what trials cost over the best known variant stays within
 // policy.slowdown x policy.horizon calls of the best (one call may overshoot), and that together with
-// what the calls lost until the best was known within policy.limit; then the best so far is settled;
+// what the calls lost until the best was known within policy.limit times that; then the best so far is settled;
 // (4) a single trial runs on what its neighbours left in caches and clock, so racing only
 // drops; duels of some calls in a row, each held against the best's calls before and after it,
 // decide (a clock that changes over the first calls of a process cancels so); (5) settled is final.
@@ -39,9 +39,9 @@ namespace whet {
 struct OnlinePolicy {
   double share = 0.5;       // of calls that may be trials while racing
   double slowdown = 0.025;  // of the horizon's total time
-  // The same, counting also what the calls before would have saved with the best that is known now: a
-  // slow beginning leaves less to explore with.
-  double limit = 0.045;
+  // Times `slowdown`: the same, counting also what the calls before would have saved with the best that
+  // is known now. A slow beginning leaves less to explore with.
+  double limit = 1.8;
   int64_t horizon = 1000;  // calls
   // Of the budget: for getting to know others, and for that and their single trials; the rest is for
   // the duels.

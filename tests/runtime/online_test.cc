@@ -127,7 +127,9 @@ TEST_F(OnlineTest, TheFirstCallReturnsWithTheDefaultAndEveryCallIsRight) {
   CallUntilSettled();
   const whet_counters counters = Counters();
   EXPECT_EQ(counters.live_tunings, 1);
-  EXPECT_GE(counters.live_trials, 2);
+  // The first that is clearly better runs from then on, and what the slow default lost counts: the
+  // other need not be tried.
+  EXPECT_GE(counters.live_trials, 1);
   EXPECT_EQ(counters.tunings, 0);
   const int64_t fields[] = {kElements, 16};
   const whet_plan* plan = nullptr;

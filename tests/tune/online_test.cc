@@ -103,14 +103,14 @@ TEST(OnlineTunerTest, ASlowBeginningEndsTheExploringEarlier) {
   for (int i = 1; i < 8; ++i) times.push_back(1.18e5);
   times.push_back(1e5);
   for (int i = 9; i < 40; ++i) times.push_back(1.08e5);
-  OnlineTuner slow(40, 0, {.slowdown = 0.04, .limit = 0.03, .admissions = 0.9});
+  OnlineTuner slow(40, 0, {.slowdown = 0.04, .limit = 0.75, .admissions = 0.9});
   const Live live = Drive(slow, times, 1000);
   EXPECT_TRUE(slow.settled());
   EXPECT_EQ(slow.best(), 8);
   EXPECT_LE(slow.ExcessInCalls(), 31.2);  // one call may overshoot
   EXPECT_LE(live.total_ns, 1000 * 1e5 * 1.032);
 
-  OnlineTuner told(39, 0, {.slowdown = 0.04, .limit = 0.03, .admissions = 0.9});
+  OnlineTuner told(39, 0, {.slowdown = 0.04, .limit = 0.75, .admissions = 0.9});
   times.erase(times.begin() + 8);
   times[0] = 1e5;
   const Live sooner = Drive(told, times, 1000);
