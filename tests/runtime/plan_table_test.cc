@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/device/devices.h"
+#include "src/device/cpu/cpu_device.h"
 
 namespace whet {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 class PlanTableTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto device = OpenDevice(Platform::kCpu, 0, {.cpu_threads = 1});
+    auto device = OpenCpuDevice(0, {.cpu_threads = 1});
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
   }
