@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "kernel_templates/embedded_templates.h"
 #include "src/base/files.h"
 #include "src/compile/nvrtc/nvrtc.h"
 #include "src/model/kernel_template.h"
+#include "src/runtime/builtin_templates.h"
 
 namespace whet {
 namespace {
@@ -46,11 +46,8 @@ TEST(NvrtcTemplatesTest, HopperFp8AttentionCompilesWithoutSpills) {
     GTEST_SKIP() << "SKIPPED: NVRTC is not installed: " << compiler.status();
   }
   ASSERT_TRUE(compiler.ok()) << compiler.status();
-  TemplateFiles files;
-  for (const auto& [path, text] : EmbeddedTemplates()) {
-    files.emplace(std::string(path), std::string(text));
-  }
-  const absl::StatusOr<KernelTemplate> t = KernelTemplate::Parse("attention_forward_fp8", files);
+  const absl::StatusOr<KernelTemplate> t =
+      KernelTemplate::Parse("attention_forward_fp8", BuiltinTemplateFiles());
   ASSERT_TRUE(t.ok()) << t.status();
   const Target target = *Target::Parse("sm_90a");
   const DeviceLimits limits = {

@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "kernel_templates/embedded_templates.h"
 #include "src/model/kernel_template.h"
+#include "src/runtime/builtin_templates.h"
 
 namespace whet {
 namespace {
@@ -26,11 +26,7 @@ struct Shape {
 class HopperFp8SpaceTest : public ::testing::Test {
  protected:
   static KernelTemplate Attention() {
-    TemplateFiles files;
-    for (const auto& [path, text] : EmbeddedTemplates()) {
-      files.emplace(std::string(path), std::string(text));
-    }
-    return *KernelTemplate::Parse("attention_forward_fp8", files);
+    return *KernelTemplate::Parse("attention_forward_fp8", BuiltinTemplateFiles());
   }
 
   std::vector<Variant> Variants(const Shape& s) const {

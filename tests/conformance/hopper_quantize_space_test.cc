@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "kernel_templates/embedded_templates.h"
 #include "src/model/kernel_template.h"
 #include "src/ops/operation.h"
+#include "src/runtime/builtin_templates.h"
 
 namespace whet {
 namespace {
@@ -22,11 +22,7 @@ struct Case {
 class HopperQuantizeSpaceTest : public ::testing::Test {
  protected:
   static KernelTemplate Quantize() {
-    TemplateFiles files;
-    for (const auto& [path, text] : EmbeddedTemplates()) {
-      files.emplace(std::string(path), std::string(text));
-    }
-    return *KernelTemplate::Parse("quantize_fp8", files);
+    return *KernelTemplate::Parse("quantize_fp8", BuiltinTemplateFiles());
   }
 
   std::vector<Variant> Variants(const Case& c) const {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernel_templates/embedded_templates.h"
 #include "src/model/kernel_template.h"
+#include "src/runtime/builtin_templates.h"
 
 namespace whet {
 namespace {
@@ -21,11 +21,7 @@ struct Shape {
 class HopperSpaceTest : public ::testing::Test {
  protected:
   static KernelTemplate Attention() {
-    TemplateFiles files;
-    for (const auto& [path, text] : EmbeddedTemplates()) {
-      files.emplace(std::string(path), std::string(text));
-    }
-    return *KernelTemplate::Parse("attention_forward", files);
+    return *KernelTemplate::Parse("attention_forward", BuiltinTemplateFiles());
   }
 
   std::vector<Variant> Variants(const Shape& s) const {

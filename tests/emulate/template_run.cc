@@ -4,8 +4,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "kernel_templates/embedded_templates.h"
 #include "src/model/kernel_template.h"
+#include "src/runtime/builtin_templates.h"
 
 namespace whet::emulator {
 
@@ -16,9 +16,7 @@ absl::StatusOr<EmulatedVariant> SpecializeForEmulator(
   std::string operation;
   const absl::StatusOr<FieldValues> fields = ParseFieldText(problem_text, &operation);
   if (!fields.ok()) return fields.status();
-  TemplateFiles files;
-  for (const auto& [path, text] : EmbeddedTemplates())
-    files.emplace(std::string(path), std::string(text));
+  TemplateFiles files = BuiltinTemplateFiles();
   // A kernel can be tried before its operation offers it.
   std::string& json = files[absl::StrCat(operation, "/", operation, ".json")];
   const std::string quoted = absl::StrCat("\"", kernel, "\"");
