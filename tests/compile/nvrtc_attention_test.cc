@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/files.h"
 #include "src/compile/nvrtc/nvrtc.h"
 #include "src/model/kernel_template.h"
+#include "src/ops/operation.h"
 #include "src/runtime/builtin_templates.h"
 
 namespace whet {
@@ -39,16 +39,11 @@ TEST(NvrtcAttentionTest, DefaultsOnHopperDoNotSpillAndDoNotSerialise) {
   const std::vector<Shape> shapes = {
       {4, 32, 4096, 128, 128}, {16, 16, 1024, 192, 128}, {4, 51, 4096, 80, 80}};
   for (const Shape& s : shapes) {
-    FieldValues fields = {{"dtype", "bf16"},     {"batch", s.batch}, {"heads_q", s.heads},
-                          {"heads_kv", s.heads}, {"seq_q", s.seq},   {"seq_kv", s.seq},
-                          {"dqk", s.dqk},        {"dv", s.dv},       {"causal", 1}};
-    for (const auto& [tensor, dim] :
-         {std::pair("q", s.dqk), {"k", s.dqk}, {"v", s.dv}, {"o", s.dv}}) {
-      fields.emplace_back(absl::StrCat(tensor, "_stride_b"), s.heads * s.seq * dim);
-      fields.emplace_back(absl::StrCat(tensor, "_stride_h"), s.seq * dim);
-      fields.emplace_back(absl::StrCat(tensor, "_stride_s"), dim);
-    }
-    const absl::StatusOr<Problem> problem = t->MakeProblem(fields);
+    const FieldValues fields = {{"dtype", "bf16"},     {"batch", s.batch}, {"heads_q", s.heads},
+                                {"heads_kv", s.heads}, {"seq_q", s.seq},   {"seq_kv", s.seq},
+                                {"dqk", s.dqk},        {"dv", s.dv},       {"causal", 1}};
+    const absl::StatusOr<Problem> problem =
+        t->MakeProblem(OperationFor("attention_forward").CompleteFields(fields));
     ASSERT_TRUE(problem.ok()) << problem.status();
     const absl::StatusOr<std::vector<Variant>> variants = t->Variants(*problem, target, limits);
     ASSERT_TRUE(variants.ok()) << variants.status();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/model/kernel_template.h"
+#include "src/ops/operation.h"
 #include "src/runtime/builtin_templates.h"
 
 namespace whet {
@@ -25,16 +26,11 @@ class HopperSpaceTest : public ::testing::Test {
   }
 
   std::vector<Variant> Variants(const Shape& s) const {
-    FieldValues fields = {{"dtype", "bf16"},     {"batch", s.batch}, {"heads_q", s.heads},
-                          {"heads_kv", s.heads}, {"seq_q", s.seq},   {"seq_kv", s.seq},
-                          {"dqk", s.dqk},        {"dv", s.dv},       {"causal", s.causal}};
-    for (const auto& [tensor, dim] :
-         {std::pair("q", s.dqk), {"k", s.dqk}, {"v", s.dv}, {"o", s.dv}}) {
-      fields.emplace_back(absl::StrCat(tensor, "_stride_b"), s.heads * s.seq * dim);
-      fields.emplace_back(absl::StrCat(tensor, "_stride_h"), s.seq * dim);
-      fields.emplace_back(absl::StrCat(tensor, "_stride_s"), dim);
-    }
-    const absl::StatusOr<Problem> problem = attention_.MakeProblem(fields);
+    const FieldValues fields = {{"dtype", "bf16"},     {"batch", s.batch}, {"heads_q", s.heads},
+                                {"heads_kv", s.heads}, {"seq_q", s.seq},   {"seq_kv", s.seq},
+                                {"dqk", s.dqk},        {"dv", s.dv},       {"causal", s.causal}};
+    const absl::StatusOr<Problem> problem =
+        attention_.MakeProblem(OperationFor("attention_forward").CompleteFields(fields));
     EXPECT_TRUE(problem.ok()) << problem.status();
     const absl::StatusOr<std::vector<Variant>> variants =
         attention_.Variants(*problem, *Target::Parse("sm_90a"), limits_);
