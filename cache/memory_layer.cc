@@ -10,10 +10,10 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key) {
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mutex);
-  const auto found = shard.index.find(hash);
-  if (found == shard.index.end()) return nullptr;
-  Node& node = *found->second;
-  if (node.code == nullptr || node.code->key != key) return nullptr;
+  const auto found = shard.nodes.find(hash);
+  if (found == shard.nodes.end()) return nullptr;
+  Node& node = found->second;
+  if (node.code == nullptr || node.key != key) return nullptr;
   node.used = true;
   ++shard.code_hits;
   return node.code;
@@ -29,9 +29,9 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_vie
   }
   Shard& shard = ShardOf(key_hash);
   MutexLock lock(shard.mutex);
-  const auto found = shard.index.find(key_hash);
-  if (found == shard.index.end()) return nullptr;
-  Node& node = *found->second;
+  const auto found = shard.nodes.find(key_hash);
+  if (found == shard.nodes.end()) return nullptr;
+  Node& node = found->second;
   if (node.code == nullptr || node.code->request != request) return nullptr;
   node.used = true;
   ++shard.code_hits;
@@ -42,80 +42,77 @@ std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mutex);
-  const auto found = shard.index.find(hash);
-  if (found == shard.index.end()) return nullptr;
-  Node& node = *found->second;
-  if (node.winner == nullptr || node.winner->key != key) return nullptr;
+  const auto found = shard.nodes.find(hash);
+  if (found == shard.nodes.end()) return nullptr;
+  Node& node = found->second;
+  if (node.winner == nullptr || node.key != key) return nullptr;
   node.used = true;
   return node.winner;
 }
 
 void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {
   Node node;
-  node.hash = QuickHash(entry->key);
+  node.key = entry->key;
   node.bytes = static_cast<int64_t>(entry->key.size() + entry->request.size() +
                                     entry->object.size() + entry->attributes.size());
   const uint64_t request = QuickHash(entry->request);
-  const uint64_t key = node.hash;
+  const uint64_t key = QuickHash(entry->key);
   node.code = std::move(entry);
-  Put(std::move(node));
+  Put(key, std::move(node));
   MutexLock lock(requests_.mutex);
   requests_.keys[request] = key;
 }
 
 void MemoryLayer::PutWinner(std::shared_ptr<const WinnerEntry> entry) {
   Node node;
-  node.hash = QuickHash(entry->key);
+  node.key = entry->key;
   node.bytes = static_cast<int64_t>(entry->key.size() + entry->variant.size() +
                                     entry->code_key.size() + entry->evidence.size());
+  const uint64_t key = QuickHash(entry->key);
   node.winner = std::move(entry);
-  Put(std::move(node));
+  Put(key, std::move(node));
 }
 
-void MemoryLayer::Put(Node node) {
-  Shard& shard = ShardOf(node.hash);
+void MemoryLayer::Put(uint64_t hash, Node node) {
+  Shard& shard = ShardOf(hash);
   // Freed after the lock is given up: the last owner of a large object pays for it here.
-  std::list<Node> dropped;
-  Insert(std::move(node), shard, dropped);
+  std::vector<Node> dropped;
+  {
+    MutexLock lock(shard.mutex);
+    Drop(hash, shard, dropped);
+    if (node.bytes <= limit_bytes_) {
+      shard.bytes += node.bytes;
+      node.turn = shard.turns.insert(shard.turns.end(), hash);
+      shard.nodes.emplace(hash, std::move(node));
+    }
+    while (shard.bytes > limit_bytes_) {
+      const uint64_t oldest = shard.turns.front();
+      if (std::exchange(shard.nodes.find(oldest)->second.used, false)) {
+        shard.turns.splice(shard.turns.end(), shard.turns, shard.turns.begin());
+        continue;
+      }
+      Drop(oldest, shard, dropped);
+    }
+  }
   ForgetRequests(dropped);
 }
 
-void MemoryLayer::Insert(Node node, Shard& shard, std::list<Node>& dropped) {
-  MutexLock lock(shard.mutex);
-  const auto found = shard.index.find(node.hash);
-  if (found != shard.index.end()) {
-    shard.bytes -= found->second->bytes;
-    dropped.splice(dropped.end(), shard.nodes, found->second);
-    shard.index.erase(found);
-  }
-  if (node.bytes > limit_bytes_) return;
-  shard.bytes += node.bytes;
-  const uint64_t hash = node.hash;
-  shard.nodes.push_back(std::move(node));
-  shard.index[hash] = std::prev(shard.nodes.end());
-  while (shard.bytes > limit_bytes_) {
-    const auto oldest = shard.nodes.begin();
-    if (std::exchange(oldest->used, false)) {
-      shard.nodes.splice(shard.nodes.end(), shard.nodes, oldest);
-      continue;
-    }
-    shard.bytes -= oldest->bytes;
-    shard.index.erase(oldest->hash);
-    dropped.splice(dropped.end(), shard.nodes, oldest);
-  }
+void MemoryLayer::Drop(uint64_t hash, Shard& shard, std::vector<Node>& dropped) {
+  const auto found = shard.nodes.find(hash);
+  if (found == shard.nodes.end()) return;
+  shard.bytes -= found->second.bytes;
+  shard.turns.erase(found->second.turn);
+  dropped.push_back(std::move(found->second));
+  shard.nodes.erase(found);
 }
 
 void MemoryLayer::Remove(absl::string_view key) {
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
-  std::list<Node> dropped;
+  std::vector<Node> dropped;
   {
     MutexLock lock(shard.mutex);
-    const auto found = shard.index.find(hash);
-    if (found == shard.index.end()) return;
-    shard.bytes -= found->second->bytes;
-    dropped.splice(dropped.end(), shard.nodes, found->second);
-    shard.index.erase(found);
+    Drop(hash, shard, dropped);
   }
   ForgetRequests(dropped);
 }
@@ -129,12 +126,14 @@ int64_t MemoryLayer::code_hits() const {
   return hits;
 }
 
-void MemoryLayer::ForgetRequests(const std::list<Node>& dropped) {
+void MemoryLayer::ForgetRequests(const std::vector<Node>& dropped) {
   for (const Node& node : dropped) {
     if (node.code == nullptr) continue;
     MutexLock lock(requests_.mutex);
     const auto found = requests_.keys.find(QuickHash(node.code->request));
-    if (found != requests_.keys.end() && found->second == node.hash) requests_.keys.erase(found);
+    if (found != requests_.keys.end() && found->second == QuickHash(node.key)) {
+      requests_.keys.erase(found);
+    }
   }
 }
 
