@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "src/device/device.h"
 #include "src/ops/operation.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 namespace whet {
 

@@ -14,7 +14,7 @@
 #include "src/cli/exit_code.h"
 #include "src/model/device_identity.h"
 #include "src/ops/operation.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 namespace whet {
 

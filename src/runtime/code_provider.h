@@ -24,7 +24,7 @@
 #include "src/model/kernel_template.h"
 #include "src/model/keys.h"
 #include "src/runtime/options.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 namespace whet {
 

@@ -18,7 +18,7 @@
 #include "src/base/parallel.h"
 #include "src/base/single_flight.h"
 #include "src/runtime/builtin_templates.h"
-#include "src/runtime/plan_table.h"
+#include "src/runtime/plan/plan_table.h"
 #include "src/runtime/resolver.h"
 
 namespace whet {

@@ -24,7 +24,7 @@
 #include "src/device/device.h"
 #include "src/model/kernel_template.h"
 #include "src/runtime/options.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 namespace whet {
 

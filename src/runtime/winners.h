@@ -16,7 +16,7 @@
 #include "cache/store.h"
 #include "src/model/key.h"
 #include "src/model/variant.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 #include "src/tune/signature.h"
 
 namespace whet {

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "cache/store.h"
+#include "src/base/background.h"
 #include "src/base/log.h"
 #include "src/device/devices.h"
-#include "src/runtime/background.h"
 #include "src/runtime/code_provider.h"
 #include "src/runtime/resolver.h"
 #include "tests/runtime/scale_add.h"

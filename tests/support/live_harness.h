@@ -10,8 +10,8 @@
 #include <memory>
 #include <utility>
 
-#include "src/runtime/background.h"
-#include "src/runtime/live_calls.h"
+#include "src/base/background.h"
+#include "src/runtime/live/live_calls.h"
 #include "tests/support/fake_variants.h"
 
 namespace whet {

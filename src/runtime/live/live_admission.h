@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "src/device/device.h"
-#include "src/runtime/live_options.h"
-#include "src/runtime/live_round.h"
-#include "src/runtime/live_times.h"
+#include "src/runtime/live/live_options.h"
+#include "src/runtime/live/live_round.h"
+#include "src/runtime/live/live_times.h"
 #include "src/tune/scratch.h"
 
 namespace whet {

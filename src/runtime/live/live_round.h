@@ -13,7 +13,7 @@
 
 #include "src/base/mutex.h"
 #include "src/device/device.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 #include "src/tune/online.h"
 #include "src/tune/tuner.h"
 

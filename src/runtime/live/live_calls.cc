@@ -1,4 +1,4 @@
-#include "src/runtime/live_calls.h"
+#include "src/runtime/live/live_calls.h"
 
 #include <utility>
 

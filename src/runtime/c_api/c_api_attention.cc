@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "src/ops/attention_shape.h"
-#include "src/runtime/c_api_internal.h"
+#include "src/runtime/c_api/c_api_internal.h"
 #include "src/runtime/runtime.h"
 #include "whet/whet.h"
 

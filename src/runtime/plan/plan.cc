@@ -1,4 +1,4 @@
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 #include <cstring>
 #include <utility>

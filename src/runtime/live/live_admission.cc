@@ -1,4 +1,4 @@
-#include "src/runtime/live_admission.h"
+#include "src/runtime/live/live_admission.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "src/runtime/background.h"
+#include "src/base/background.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

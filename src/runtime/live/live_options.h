@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/background.h"
 #include "src/base/clock.h"
 #include "src/device/device.h"
-#include "src/runtime/background.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 #include "src/tune/drift.h"
 #include "src/tune/online.h"
 #include "src/tune/signature.h"

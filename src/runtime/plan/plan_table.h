@@ -19,7 +19,7 @@
 
 #include "absl/types/span.h"
 #include "src/base/mutex.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 namespace whet {
 

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/clock.h"
 #include "src/device/device.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 
 namespace whet {
 

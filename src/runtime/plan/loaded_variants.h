@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "src/base/mutex.h"
-#include "src/runtime/plan.h"
+#include "src/runtime/plan/plan.h"
 #include "src/tune/tuner.h"
 
 namespace whet {

@@ -1,4 +1,4 @@
-#include "src/runtime/live_round.h"
+#include "src/runtime/live/live_round.h"
 
 #include "src/tune/statistics.h"
 

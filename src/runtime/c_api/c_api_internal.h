@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "src/runtime/cache_event_hub.h"
+#include "src/runtime/c_api/cache_event_hub.h"
 #include "src/runtime/runtime.h"
 #include "whet/whet.h"
 

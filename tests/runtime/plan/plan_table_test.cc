@@ -1,4 +1,4 @@
-#include "src/runtime/plan_table.h"
+#include "src/runtime/plan/plan_table.h"
 
 #include <gtest/gtest.h>
 

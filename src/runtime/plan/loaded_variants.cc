@@ -1,4 +1,4 @@
-#include "src/runtime/loaded_variants.h"
+#include "src/runtime/plan/loaded_variants.h"
 
 #include <algorithm>
 #include <atomic>

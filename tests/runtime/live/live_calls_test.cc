@@ -1,5 +1,5 @@
 // Live tuning on the device in virtual time: every call's result is looked at.
-#include "src/runtime/live_calls.h"
+#include "src/runtime/live/live_calls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "src/runtime/live_times.h"
+#include "src/runtime/live/live_times.h"
 
 namespace whet {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "src/runtime/c_api_internal.h"
+#include "src/runtime/c_api/c_api_internal.h"
 #include "src/runtime/runtime.h"
 #include "whet/whet.h"
 

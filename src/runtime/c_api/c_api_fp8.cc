@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "src/runtime/c_api_internal.h"
+#include "src/runtime/c_api/c_api_internal.h"
 #include "src/runtime/fp8_attention.h"
 #include "whet/whet.h"
 
