@@ -6,17 +6,21 @@
 
 namespace whet {
 
+MemoryLayer::Node* MemoryLayer::Find(uint64_t hash, absl::string_view key, Shard& shard) {
+  const auto found = shard.nodes.find(hash);
+  if (found == shard.nodes.end() || found->second.key != key) return nullptr;
+  found->second.used = true;
+  return &found->second;
+}
+
 std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key) {
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mutex);
-  const auto found = shard.nodes.find(hash);
-  if (found == shard.nodes.end()) return nullptr;
-  Node& node = found->second;
-  if (node.code == nullptr || node.key != key) return nullptr;
-  node.used = true;
+  const Node* const node = Find(hash, key, shard);
+  if (node == nullptr || node->code == nullptr) return nullptr;
   ++shard.code_hits;
-  return node.code;
+  return node->code;
 }
 
 std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_view request) {
@@ -42,12 +46,8 @@ std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mutex);
-  const auto found = shard.nodes.find(hash);
-  if (found == shard.nodes.end()) return nullptr;
-  Node& node = found->second;
-  if (node.winner == nullptr || node.key != key) return nullptr;
-  node.used = true;
-  return node.winner;
+  const Node* const node = Find(hash, key, shard);
+  return node == nullptr ? nullptr : node->winner;
 }
 
 void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {

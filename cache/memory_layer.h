@@ -65,6 +65,9 @@ class MemoryLayer {
   void ForgetRequests(const std::vector<Node>& dropped);
   // The table takes the low bits, the shard the high ones.
   Shard& ShardOf(uint64_t hash) { return shards_[hash >> 60]; }
+  // The node of `key`, marked as used; null where there is none.
+  static Node* Find(uint64_t hash, absl::string_view key, Shard& shard)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mutex);
   void Put(uint64_t hash, Node node);
   // Moves what is there under `hash`, if anything, to `dropped`.
   static void Drop(uint64_t hash, Shard& shard, std::vector<Node>& dropped)

@@ -1,46 +1,18 @@
 #include "src/compile/clang_amdgpu/clang_amdgpu.h"
 
-#include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/files.h"
-#include "tests/compile/gpu_kernels.h"
+#include "tests/compile/compiler_fixture.h"
 
 namespace whet {
 namespace {
 
-class ClangAmdGpuTest : public ::testing::Test {
+class ClangAmdGpuTest : public CompilerFixture {
  protected:
-  void SetUp() override {
-    absl::StatusOr<TemporaryDirectory> made = TemporaryDirectory::Create("whet-clang-test-");
-    ASSERT_TRUE(made.ok()) << made.status();
-    directory_.emplace(*std::move(made));
-    failures_ = std::make_unique<FailureStore>(JoinPath(directory_->path(), "failures"));
-    absl::StatusOr<std::unique_ptr<Compiler>> compiler = OpenClangAmdGpu("", failures_.get());
-    if (absl::IsNotFound(compiler.status())) {
-      GTEST_SKIP() << "SKIPPED: no clang from 20 on: " << compiler.status();
-    }
-    ASSERT_TRUE(compiler.ok()) << compiler.status();
-    compiler_ = *std::move(compiler);
-  }
-
-  static CompileRequest Request(const std::string& target,
-                                const std::string& source = kScaleKernel) {
-    CompileRequest request;
-    request.label = "scale hip:test=1";
-    request.source = source;
-    request.entry = "scale";
-    request.target = *Target::Parse(target);
-    return request;
-  }
-
-  std::optional<TemporaryDirectory> directory_;
-  std::unique_ptr<FailureStore> failures_;
-  std::unique_ptr<Compiler> compiler_;
+  void SetUp() override { Use(OpenClangAmdGpu("", &failures_)); }
 };
 
 TEST_F(ClangAmdGpuTest, CompilesForMachinesThatAreNotHere) {
@@ -72,8 +44,8 @@ TEST_F(ClangAmdGpuTest, FailuresSayWhy) {
       compiler_->Compile(Request("gfx942", absl::StrCat(kScaleKernel, "\nint y = wrong;\n")))
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  for (absl::string_view part : {"scale hip:test=1", "gfx942", "clang_amdgpu ",
-                                 "kernel.cu:", "error:", "failures/failed-"}) {
+  for (absl::string_view part :
+       {"scale test=1", "gfx942", "clang_amdgpu ", "kernel.cu:", "error:", "failures/failed-"}) {
     EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
   }
   // Compiles to an object without a kernel, and without an error.
@@ -87,7 +59,7 @@ TEST_F(ClangAmdGpuTest, FailuresSayWhy) {
 
 TEST_F(ClangAmdGpuTest, MissingCompilerIsNotFound) {
   for (const char* program : {"/nowhere/clang", "/bin/true"}) {
-    const absl::Status status = OpenClangAmdGpu(program, failures_.get()).status();
+    const absl::Status status = OpenClangAmdGpu(program, &failures_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), program)) << status;
   }

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "src/base/files.h"
 #include "src/compile/hiprtc/hiprtc.h"
-#include "tests/compile/gpu_kernels.h"
+#include "tests/compile/compiler_fixture.h"
 
 namespace whet {
 namespace {
@@ -30,7 +29,7 @@ struct Release {
   const char* version;  // how it begins
 };
 
-class Hiprtc7 : public ::testing::TestWithParam<Release> {
+class Hiprtc7 : public CompilerFixture, public ::testing::WithParamInterface<Release> {
  protected:
   void SetUp() override {
     const char* const library = std::getenv(GetParam().variable);
@@ -38,22 +37,8 @@ class Hiprtc7 : public ::testing::TestWithParam<Release> {
       GTEST_SKIP() << "SKIPPED: " << GetParam().variable << " names no library";
     }
     library_ = library;
-    directory_.emplace(*TemporaryDirectory::Create("whet-hiprtc7-test-"));
-    failures_ = std::make_unique<FailureStore>(JoinPath(directory_->path(), "failures"));
-    absl::StatusOr<std::unique_ptr<Compiler>> opened =
-        OpenHiprtc(library_, &helper_, failures_.get());
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    compiler_ = *std::move(opened);
-  }
-
-  static CompileRequest Request(const std::string& target,
-                                const std::string& source = kScaleKernel) {
-    CompileRequest request;
-    request.label = "scale hip:test=1";
-    request.source = source;
-    request.entry = "scale";
-    request.target = *Target::Parse(target);
-    return request;
+    Use(OpenHiprtc(library_, &helper_, &failures_));
+    ASSERT_NE(compiler_, nullptr) << library_ << " is named and not found";
   }
 
   // The failure of a request, as people read it.
@@ -61,17 +46,13 @@ class Hiprtc7 : public ::testing::TestWithParam<Release> {
     const absl::Status status = compiler_->Compile(request).status();
     EXPECT_EQ(status.code(), code) << status;
     const std::string message(status.message());
-    EXPECT_THAT(message, HasSubstr("scale hip:test=1"));
+    EXPECT_THAT(message, HasSubstr("scale test=1"));
     EXPECT_THAT(message, HasSubstr(absl::StrCat("hiprtc ", compiler_->identity().version)));
     EXPECT_THAT(message, Not(HasSubstr("\n")));
     return message;
   }
 
   std::string library_;
-  std::optional<TemporaryDirectory> directory_;
-  std::unique_ptr<FailureStore> failures_;
-  HelperProcess helper_{""};
-  std::unique_ptr<Compiler> compiler_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Releases, Hiprtc7,
@@ -109,7 +90,7 @@ TEST_P(Hiprtc7, CompilesForMi300AndMi350TheSameBytesEachTime) {
 TEST_P(Hiprtc7, TheRuntimeLibraryIsNotTheCompiler) {
   const std::string runtime =
       JoinPath(std::filesystem::path(library_).parent_path().string(), "libamdhip64.so.7");
-  const absl::Status status = OpenHiprtc(runtime, &helper_, failures_.get()).status();
+  const absl::Status status = OpenHiprtc(runtime, &helper_, &failures_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("lacks the functions of hiprtc"));
 }
@@ -159,7 +140,7 @@ TEST_P(Hiprtc7, HeadersOfTheMachineAreNoPartOfIt) {
 
 TEST_P(Hiprtc7, TheEnvironmentChangesNothing) {
   const absl::StatusOr<CodeObject> first = compiler_->Compile(Request("gfx942"));
-  const std::string include = JoinPath(directory_->path(), "include");
+  const std::string include = JoinPath(directory_.path(), "include");
   ASSERT_TRUE(MakeDirectories(include).ok());
   const std::vector<std::pair<const char*, std::string>> variables = {
       {"HIPRTC_COMPILE_OPTIONS_APPEND", "-O0 -g"},
@@ -167,7 +148,7 @@ TEST_P(Hiprtc7, TheEnvironmentChangesNothing) {
       {"CPATH", include},
       {"TMPDIR", "/nowhere/at/all"},  // by itself: code 6 and an empty log
       {"AMD_COMGR_CACHE", "1"},
-      {"XDG_CACHE_HOME", JoinPath(directory_->path(), "cache")}};
+      {"XDG_CACHE_HOME", JoinPath(directory_.path(), "cache")}};
   for (const auto& [name, value] : variables) ASSERT_EQ(setenv(name, value.c_str(), 1), 0);
   const absl::StatusOr<CodeObject> second = compiler_->Compile(Request("gfx942"));
   for (const auto& [name, value] : variables) unsetenv(name);
@@ -175,7 +156,7 @@ TEST_P(Hiprtc7, TheEnvironmentChangesNothing) {
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_TRUE(first->bytes == second->bytes);
   // AMD's own disk cache, which makes a second compile look fast, has not been used.
-  EXPECT_FALSE(IsDirectory(JoinPath(directory_->path(), "cache")));
+  EXPECT_FALSE(IsDirectory(JoinPath(directory_.path(), "cache")));
 }
 
 // One library compiles one kernel at a time; each of ours has a process of its own.
@@ -196,7 +177,7 @@ TEST_P(Hiprtc7, CompilesSideBySide) {
 // A library without its comgr crashes at the first use: that must stay in the helper.
 TEST_P(Hiprtc7, HalfAnInstallationIsToldAndSurvived) {
   const std::filesystem::path whole = std::filesystem::path(library_).parent_path();
-  const std::filesystem::path half = JoinPath(directory_->path(), "half");
+  const std::filesystem::path half = JoinPath(directory_.path(), "half");
   std::filesystem::create_directory(half);
   for (const auto& entry : std::filesystem::directory_iterator(whole)) {
     const std::string name = entry.path().filename().string();
@@ -204,7 +185,7 @@ TEST_P(Hiprtc7, HalfAnInstallationIsToldAndSurvived) {
     std::filesystem::create_symlink(entry.path(), half / name);
   }
   const std::string library = (half / "libhiprtc.so.7").string();
-  absl::StatusOr<std::unique_ptr<Compiler>> opened = OpenHiprtc(library, &helper_, failures_.get());
+  absl::StatusOr<std::unique_ptr<Compiler>> opened = OpenHiprtc(library, &helper_, &failures_);
   absl::Status status = opened.status();
   if (opened.ok()) status = (*opened)->Compile(Request("gfx942")).status();
   EXPECT_FALSE(status.ok());

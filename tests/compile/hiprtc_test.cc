@@ -1,16 +1,13 @@
 #include "src/compile/hiprtc/hiprtc.h"
 
 #include <cstdlib>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/files.h"
-#include "tests/compile/gpu_kernels.h"
+#include "tests/compile/compiler_fixture.h"
 
 namespace whet {
 namespace {
@@ -18,36 +15,9 @@ namespace {
 // The library of HIP 5 by name: another one of a newer ROCm is free to know more architectures.
 constexpr char kHip5[] = "libamdhip64.so.5";
 
-class HiprtcTest : public ::testing::Test {
+class HiprtcTest : public CompilerFixture {
  protected:
-  void SetUp() override {
-    absl::StatusOr<TemporaryDirectory> made = TemporaryDirectory::Create("whet-hiprtc-test-");
-    ASSERT_TRUE(made.ok()) << made.status();
-    directory_.emplace(*std::move(made));
-    failures_ = std::make_unique<FailureStore>(JoinPath(directory_->path(), "failures"));
-    absl::StatusOr<std::unique_ptr<Compiler>> compiler =
-        OpenHiprtc(kHip5, &helper_, failures_.get());
-    if (absl::IsNotFound(compiler.status())) {
-      GTEST_SKIP() << "SKIPPED: HIP 5 is not installed: " << compiler.status();
-    }
-    ASSERT_TRUE(compiler.ok()) << compiler.status();
-    compiler_ = *std::move(compiler);
-  }
-
-  static CompileRequest Request(const std::string& target,
-                                const std::string& source = kScaleKernel) {
-    CompileRequest request;
-    request.label = "scale hip:test=1";
-    request.source = source;
-    request.entry = "scale";
-    request.target = *Target::Parse(target);
-    return request;
-  }
-
-  std::optional<TemporaryDirectory> directory_;
-  std::unique_ptr<FailureStore> failures_;
-  HelperProcess helper_{""};
-  std::unique_ptr<Compiler> compiler_;
+  void SetUp() override { Use(OpenHiprtc(kHip5, &helper_, &failures_)); }
 };
 
 TEST_F(HiprtcTest, SaysWhoItIs) {
@@ -124,7 +94,7 @@ TEST_F(HiprtcTest, WrongSourceIsOneClearLine) {
       compiler_->Compile(Request("gfx90a", absl::StrCat(kScaleKernel, "\nint y = wrong;\n")))
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  for (absl::string_view part : {"cannot compile scale hip:test=1 for gfx90a with hiprtc 5.",
+  for (absl::string_view part : {"cannot compile scale test=1 for gfx90a with hiprtc 5.",
                                  "--offload-arch=gfx90a", "error:", "wrong", "failures/failed-"}) {
     EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
   }
@@ -139,7 +109,7 @@ TEST_F(HiprtcTest, SourceWithoutTheKernelIsTold) {
     const absl::Status status = compiler_->Compile(Request("gfx90a", source)).status();
     EXPECT_FALSE(status.ok()) << source;
     EXPECT_GT(status.message().size(), 40u) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "scale hip:test=1")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "scale test=1")) << status;
   }
 }
 
@@ -154,11 +124,10 @@ TEST_F(HiprtcTest, DeadlineAndMemoryLimitHold) {
 }
 
 TEST_F(HiprtcTest, MissingLibraryIsNotFound) {
-  const absl::Status status =
-      OpenHiprtc("/nowhere/libhiprtc.so", &helper_, failures_.get()).status();
+  const absl::Status status = OpenHiprtc("/nowhere/libhiprtc.so", &helper_, &failures_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "/nowhere/libhiprtc.so")) << status;
-  const absl::Status other = OpenHiprtc("libc.so.6", &helper_, failures_.get()).status();
+  const absl::Status other = OpenHiprtc("libc.so.6", &helper_, &failures_).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kNotFound) << other;
   EXPECT_TRUE(absl::StrContains(other.message(), "lacks the functions of hiprtc")) << other;
 }

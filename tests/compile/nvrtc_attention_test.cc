@@ -1,16 +1,15 @@
 // The BF16 attention kernel for Hopper through the compiler that the runtime uses: right where spills, or products that the assembler makes to
 // wait for each other, would cost much of the speed and change no result.
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "src/base/files.h"
 #include "src/compile/nvrtc/nvrtc.h"
 #include "src/model/kernel_template.h"
 #include "src/ops/operation.h"
 #include "src/runtime/builtin_templates.h"
+#include "tests/compile/compiler_fixture.h"
 
 namespace whet {
 namespace {
@@ -19,17 +18,12 @@ struct Shape {
   int64_t batch, heads, seq, dqk, dv;
 };
 
-TEST(NvrtcAttentionTest, DefaultsOnHopperDoNotSpillAndDoNotSerialise) {
-  const absl::StatusOr<TemporaryDirectory> made =
-      TemporaryDirectory::Create("whet-nvrtc-attention-test-");
-  ASSERT_TRUE(made.ok()) << made.status();
-  FailureStore failures(JoinPath(made->path(), "failures"));
-  HelperProcess helper("");
-  const absl::StatusOr<std::unique_ptr<Compiler>> compiler = OpenNvrtc("", &helper, &failures);
-  if (absl::IsNotFound(compiler.status())) {
-    GTEST_SKIP() << "SKIPPED: NVRTC is not installed: " << compiler.status();
-  }
-  ASSERT_TRUE(compiler.ok()) << compiler.status();
+class NvrtcAttentionTest : public CompilerFixture {
+ protected:
+  void SetUp() override { Use(OpenNvrtc("", &helper_, &failures_)); }
+};
+
+TEST_F(NvrtcAttentionTest, DefaultsOnHopperDoNotSpillAndDoNotSerialise) {
   const absl::StatusOr<KernelTemplate> t =
       KernelTemplate::Parse("attention_forward", BuiltinTemplateFiles());
   ASSERT_TRUE(t.ok()) << t.status();
@@ -56,7 +50,7 @@ TEST(NvrtcAttentionTest, DefaultsOnHopperDoNotSpillAndDoNotSerialise) {
     request.source = unit->source;
     request.entry = unit->entry;
     request.target = target;
-    const absl::StatusOr<CodeObject> object = (*compiler)->Compile(request);
+    const absl::StatusOr<CodeObject> object = compiler_->Compile(request);
     ASSERT_TRUE(object.ok()) << object.status();
     EXPECT_EQ(object->resources.spill_bytes, 0) << s.dqk << "/" << s.dv << " " << first.id();
     EXPECT_FALSE(absl::StrContains(object->log, "serialized")) << object->log;

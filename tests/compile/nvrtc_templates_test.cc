@@ -1,16 +1,15 @@
 // The FP8 attention kernel for Hopper through the compiler that the runtime uses: right where spills in the loop, or products that the
 // assembler makes to wait for each other, would cost half of the speed and change no result.
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/files.h"
 #include "src/compile/nvrtc/nvrtc.h"
 #include "src/model/kernel_template.h"
 #include "src/runtime/builtin_templates.h"
+#include "tests/compile/compiler_fixture.h"
 
 namespace whet {
 namespace {
@@ -35,17 +34,12 @@ std::string Problem(const Case& c) {
       strides("v", "d", 128, (c.seq_kv + 15) / 16 * 16), strides("o", "s", c.seq_kv, 128));
 }
 
-TEST(NvrtcTemplatesTest, HopperFp8AttentionCompilesWithoutSpills) {
-  const absl::StatusOr<TemporaryDirectory> made =
-      TemporaryDirectory::Create("whet-nvrtc-templates-test-");
-  ASSERT_TRUE(made.ok()) << made.status();
-  FailureStore failures(JoinPath(made->path(), "failures"));
-  HelperProcess helper("");
-  const absl::StatusOr<std::unique_ptr<Compiler>> compiler = OpenNvrtc("", &helper, &failures);
-  if (absl::IsNotFound(compiler.status())) {
-    GTEST_SKIP() << "SKIPPED: NVRTC is not installed: " << compiler.status();
-  }
-  ASSERT_TRUE(compiler.ok()) << compiler.status();
+class NvrtcTemplatesTest : public CompilerFixture {
+ protected:
+  void SetUp() override { Use(OpenNvrtc("", &helper_, &failures_)); }
+};
+
+TEST_F(NvrtcTemplatesTest, HopperFp8AttentionCompilesWithoutSpills) {
   const absl::StatusOr<KernelTemplate> t =
       KernelTemplate::Parse("attention_forward_fp8", BuiltinTemplateFiles());
   ASSERT_TRUE(t.ok()) << t.status();
@@ -75,7 +69,7 @@ TEST(NvrtcTemplatesTest, HopperFp8AttentionCompilesWithoutSpills) {
     request.source = unit->source;
     request.entry = unit->entry;
     request.target = target;
-    const absl::StatusOr<CodeObject> object = (*compiler)->Compile(request);
+    const absl::StatusOr<CodeObject> object = compiler_->Compile(request);
     ASSERT_TRUE(object.ok()) << object.status();
     EXPECT_LE(object->resources.spill_bytes, c.most_spilled) << c.variant;
   }

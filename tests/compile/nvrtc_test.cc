@@ -1,47 +1,18 @@
 #include "src/compile/nvrtc/nvrtc.h"
 
-#include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/files.h"
-#include "tests/compile/gpu_kernels.h"
+#include "tests/compile/compiler_fixture.h"
 
 namespace whet {
 namespace {
 
-class NvrtcTest : public ::testing::Test {
+class NvrtcTest : public CompilerFixture {
  protected:
-  void SetUp() override {
-    absl::StatusOr<TemporaryDirectory> made = TemporaryDirectory::Create("whet-nvrtc-test-");
-    ASSERT_TRUE(made.ok()) << made.status();
-    directory_.emplace(*std::move(made));
-    failures_ = std::make_unique<FailureStore>(JoinPath(directory_->path(), "failures"));
-    absl::StatusOr<std::unique_ptr<Compiler>> compiler = OpenNvrtc("", &helper_, failures_.get());
-    if (absl::IsNotFound(compiler.status())) {
-      GTEST_SKIP() << "SKIPPED: NVRTC is not installed: " << compiler.status();
-    }
-    ASSERT_TRUE(compiler.ok()) << compiler.status();
-    compiler_ = *std::move(compiler);
-  }
-
-  static CompileRequest Request(const std::string& target,
-                                const std::string& source = kScaleKernel) {
-    CompileRequest request;
-    request.label = "scale cuda:test=1";
-    request.source = source;
-    request.entry = "scale";
-    request.target = *Target::Parse(target);
-    return request;
-  }
-
-  std::optional<TemporaryDirectory> directory_;
-  std::unique_ptr<FailureStore> failures_;
-  HelperProcess helper_{""};
-  std::unique_ptr<Compiler> compiler_;
+  void SetUp() override { Use(OpenNvrtc("", &helper_, &failures_)); }
 };
 
 TEST_F(NvrtcTest, SaysWhoItIs) {
@@ -99,7 +70,7 @@ TEST_F(NvrtcTest, FailuresSayWhy) {
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   for (absl::string_view part :
-       {"scale cuda:test=1", "sm_90a", "nvrtc ", "kernel.cu(", "error:", "failures/failed-"}) {
+       {"scale test=1", "sm_90a", "nvrtc ", "kernel.cu(", "error:", "failures/failed-"}) {
     EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
   }
   CompileRequest request = Request("sm_90a");
