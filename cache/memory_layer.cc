@@ -6,7 +6,7 @@
 
 namespace whet {
 
-MemoryLayer::Node* MemoryLayer::Find(uint64_t hash, absl::string_view key, Shard& shard) {
+inline MemoryLayer::Node* MemoryLayer::Find(uint64_t hash, absl::string_view key, Shard& shard) {
   const auto found = shard.nodes.find(hash);
   if (found == shard.nodes.end() || found->second.key != key) return nullptr;
   found->second.used = true;
