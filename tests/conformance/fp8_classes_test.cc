@@ -1,5 +1,5 @@
 // The bounds of the accuracy classes (docs/fp8.md), on the rule by which the Hopper kernel makes weights e4m3: tiles of keys from the last to
-// the first, a reference that lags behind the maximum by less than three octaves and follows a low tile down, weights that are either
+// the first, a reference that lags behind the maximum by less than four octaves and follows a low tile down, weights that are either
 // rounded powers or bytes that a line makes. Rows that one key dominates are where such weights fail, so one key gets every strength.
 
 #include <gtest/gtest.h>
@@ -37,13 +37,14 @@ double Weight(const Rule& rule, double octaves) {
 constexpr int kTile = 128;
 constexpr int kChannels = 32;
 constexpr int kRows = 4;
-constexpr double kLift = 6, kRoom = 2.75, kWindow = 8, kDepth = 60;
+constexpr double kWindow = 7, kDepth = 60;
 
 // The output of one row, from binary logits and [key][channel] values.
 std::vector<double> Attend(const Rule& rule, const std::vector<double>& logits,
                            const std::vector<double>& values) {
   const int keys = static_cast<int>(logits.size());
   std::vector<double> out(kChannels, 0.0);
+  const double lift = rule.scale_blocks ? 5 : 6, room = 8.75 - lift;
   double reference = 0, total = 0, depth = 0;
   for (int start = (keys - 1) / kTile * kTile; start >= 0; start -= kTile) {
     const int end = std::min(keys, start + kTile);
@@ -51,7 +52,7 @@ std::vector<double> Attend(const Rule& rule, const std::vector<double>& logits,
     double move = 0;
     if (end == keys) {
       reference = top;
-    } else if (top > reference + kRoom) {
+    } else if (top > reference + room) {
       move = std::ceil(top - reference);
     } else if (rule.scale_blocks && top < reference - kWindow) {
       move = -std::min(std::floor(reference - top), kDepth - depth);
@@ -61,7 +62,7 @@ std::vector<double> Attend(const Rule& rule, const std::vector<double>& logits,
     for (double& x : out) x *= std::exp2(-move);
     total *= std::exp2(-move);
     for (int key = start; key < end; ++key) {
-      const double weight = Weight(rule, logits[key] - reference + kLift);
+      const double weight = Weight(rule, logits[key] - reference + lift);
       total += weight;
       for (int c = 0; c < kChannels; ++c) out[c] += weight * values[key * kChannels + c];
     }

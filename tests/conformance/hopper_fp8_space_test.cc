@@ -108,20 +108,25 @@ TEST_F(HopperFp8SpaceTest, NoVariantIsCoarserThanItsClass) {
 }
 
 TEST_F(HopperFp8SpaceTest, TheDefaultIsWhatWasMeasuredBest) {
+  // Four heads: fewer works than the multiprocessors take 24 times.
   const std::pair<Shape, std::string> cases[] = {
-      {{.seq = 512}, "block_kv=128,direct=1,lazy=1,promote=0,scale_blocks=1"},
-      {{.seq = 4096}, "block_kv=128,direct=1,lazy=1,promote=16,scale_blocks=1"},
-      {{.seq = 512, .dqk = 192}, "block_kv=128,direct=1,lazy=1,promote=0,scale_blocks=1"},
-      {{.seq = 16384, .dqk = 192}, "block_kv=160,direct=1,lazy=1,promote=16,scale_blocks=1"},
+      {{.seq = 512}, "block_kv=128,direct=1,lazy=1,promote=0,scale_blocks=1,schedule=1"},
+      {{.seq = 4096}, "block_kv=128,direct=1,lazy=1,promote=16,scale_blocks=1,schedule=2"},
+      {{.seq = 512, .dqk = 192},
+       "block_kv=128,direct=1,lazy=1,promote=0,scale_blocks=1,schedule=1"},
+      {{.seq = 16384, .dqk = 192},
+       "block_kv=128,direct=1,lazy=1,promote=16,scale_blocks=1,schedule=2"},
       {{.seq = 16384, .dqk = 192, .k_scale_rows = 64},
-       "block_kv=128,direct=1,lazy=1,promote=16,scale_blocks=1"},
+       "block_kv=128,direct=1,lazy=1,promote=16,scale_blocks=1,schedule=2"},
       {{.seq = 8192, .dqk = 192, .accuracy = 2},
-       "block_kv=192,direct=1,lazy=1,promote=0,scale_blocks=1"},
-      {{.seq = 1024, .accuracy = 0}, "block_kv=96,direct=0,lazy=1,promote=0,scale_blocks=1"},
-      {{.seq = 16384, .accuracy = 0}, "block_kv=128,direct=0,lazy=1,promote=8,scale_blocks=1"},
+       "block_kv=192,direct=1,lazy=1,promote=0,scale_blocks=1,schedule=2"},
+      {{.seq = 1024, .accuracy = 0},
+       "block_kv=96,direct=0,lazy=1,promote=0,scale_blocks=1,schedule=1"},
+      {{.seq = 16384, .accuracy = 0},
+       "block_kv=128,direct=0,lazy=1,promote=8,scale_blocks=1,schedule=2"},
   };
   for (const auto& [shape, variant] : cases) {
-    EXPECT_EQ(Variants(shape)[0].id(), absl::StrCat("sm90:", variant, ",schedule=1,cache_mib=22"))
+    EXPECT_EQ(Variants(shape)[0].id(), absl::StrCat("sm90:", variant, ",cache_mib=22"))
         << shape.ToString();
   }
 }

@@ -31,9 +31,12 @@ WHET_DEVICE float float_from_f16(unsigned short bits) {
   return x;
 }
 
-// Tiles are counted down: whether the output is promoted once `tile` is in it, and whether it ever was in a work of so many tiles.
-WHET_DEVICE bool promotes_after(int tile) {
-  return kPromote && tile % (kPromoteTiles + !kPromote) == 0;
+// Tiles are counted down: whether the output is promoted once `tile` is in it, the tile before `tile` whose step the next promotion comes
+// after (0: none does), and whether there ever was one in a work of so many tiles.
+constexpr int kPromotionPeriod = kPromote ? kPromoteTiles : 1;
+WHET_DEVICE bool promotes_after(int tile) { return kPromote && tile % kPromotionPeriod == 0; }
+WHET_DEVICE int promotion_before(int tile) {
+  return kPromote ? max(0, tile / kPromotionPeriod * kPromotionPeriod - 1) : 0;
 }
 WHET_DEVICE bool has_promoted(int tiles) { return kPromote && tiles > kPromoteTiles; }
 

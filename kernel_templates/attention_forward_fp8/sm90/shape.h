@@ -9,7 +9,7 @@ constexpr int kBlockKv = TUNE_BLOCK_KV;
 constexpr int kWarpgroups = kBlockKv == 96 ? 3 : 2;
 constexpr int kBlockQ = kRows * kWarpgroups;
 constexpr int kStages = kBlockKv == 192 ? 2 : 3;
-constexpr int kQStages = SHAPE_DV <= 128 && SHAPE_DQK <= (kBlockKv >= 160 ? 128 : 192) ? 2 : 1;
+constexpr int kQStages = SHAPE_DV <= 128 && SHAPE_DQK <= (kBlockKv == 192 ? 128 : 192) ? 2 : 1;
 constexpr bool kDirect = TUNE_DIRECT;
 constexpr bool kScaleBlocks = TUNE_SCALE_BLOCKS;
 // Tiles after which the output of the products is added up in f16, where the tensor cores' own sums are too coarse; 0: never.
@@ -46,6 +46,10 @@ constexpr int kVPanelBytes = kOutputs * kPanelRow;
 constexpr int kVHalfAt = kVPanels * kVPanelBytes;
 constexpr int kVQuarterAt = kVHalfAt + (kVHalfPanel ? kVPanelBytes / 2 : 0);
 constexpr int kVBytes = kVQuarterAt + (kVQuarterPanel ? kVPanelBytes / 4 : 0);
+
+// With rows and tiles that start at multiples of 64, the diagonal stays within one tile.
+constexpr bool kMasksLaterTiles =
+    SHAPE_CAUSAL && (kBlockKv % kRows != 0 || (kOffset % kRows + kRows) % kRows != 0);
 
 constexpr int kQAt = 0;
 constexpr int kKAt = kQAt + kQStages * kWarpgroups * kQBytes;

@@ -11,20 +11,21 @@
 
 namespace attention {
 
-constexpr int kLift = TUNE_LAZY ? 6 : 8;        // log2 of the largest probability
-constexpr float kCentre = -0.043f;              // in binary digits
-constexpr float kStep = kDirect ? 8.0f : 1.0f;  // levels to a factor of two
+constexpr int kLift = !TUNE_LAZY ? 8 : kScaleBlocks ? 5 : 6;  // log2 of the largest probability
+constexpr float kCentre = -0.043f;                            // in binary digits
+constexpr float kStep = kDirect ? 8.0f : 1.0f;                // levels to a factor of two
 constexpr float kTop = kDirect ? 8.0f * (kLift + 7 + kCentre) : static_cast<float>(kLift);
 // How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8). Moving costs as much as the
-// rest of the softmax, and of 64 rows one moves in most of the first tiles: `lazy` has references start lower, and then hardly any does.
-constexpr float kRoom = (TUNE_LAZY ? 2.75f : 0.03f) * kStep;
+// rest of the softmax, and all 64 rows wait for the one that moves: `lazy` has references start lower, and then hardly any does.
+constexpr float kRoom = (TUNE_LAZY ? 8.75f - kLift : 0.03f) * kStep;
 // With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's highest
 // it may go at all.
-constexpr float kWindow = 8.0f * kStep;
+constexpr float kWindow = (TUNE_LAZY ? 7.0f : 8.0f) * kStep;
 constexpr float kDepth = 60.0f * kStep;
-// The ends of the range, as integers: what lies below zero is below any floor.
+// The ends of the range, as integers. Negative floats are in reverse order then, so a lane knows no more of a maximum below zero than that it
+// is there, and a floor below zero is only looked for from zero down.
 WHET_DEVICE int limit() { return __float_as_int(kTop + kRoom); }
-WHET_DEVICE int floor_level() { return __float_as_int(kTop - kWindow); }
+WHET_DEVICE int floor_level() { return __float_as_int(fmaxf(0.0f, kTop - kWindow)); }
 
 // What a thread knows of its two rows: lane / 4 and lane / 4 + 8 of the 16 rows of its warp.
 struct Softmax {
