@@ -179,7 +179,8 @@ def build(job):
     return digest, log, cubin is not None
 
 
-def main(cases_path, out, units=132):
+def main(cases_path, out, units=132, template="attention_forward", problem=lambda fields: fields):
+    """`problem`: makes the fields of a problem of what a case says of it."""
     os.makedirs(out, exist_ok=True)
     manifest, jobs = [], {}
     for case in json.load(open(cases_path)):
@@ -187,7 +188,7 @@ def main(cases_path, out, units=132):
         entry["variants"] = []
         for variant in case["variants"]:
             try:
-                made = specialise("attention_forward", case.get("kernel", "sm90"), case["problem"], variant, units)
+                made = specialise(template, case.get("kernel", "sm90"), problem(case["problem"]), variant, units)
             except ValueError as error:
                 print("skipped:", case["name"], error)
                 continue

@@ -10,6 +10,7 @@ done
 timeout 90 python3 "$here/bench_fp8.py" "$1/correctness" --no-time --out "$2/correctness.json"
 timeout 120 python3 "$here/bench_fp8.py" "$1/errors" --no-time --out "$2/errors.json"
 timeout 300 python3 "$here/bench_fp8.py" "$1/headline" --out "$2/headline.json"
+timeout 30 python3 "$here/speed_of_light.py" "$1/loops" --out "$2/speed_of_light.json"
 for pair in 16k:layer14_s16384 4k:layer0_s4096; do
   for file in "${3:-/nonexistent}"/*"${pair#*:}".safetensors; do
     [ -e "$file" ] && timeout 60 python3 "$here/bench_fp8.py" "$1/captured_${pair%%:*}" --captured "$file" --out "$2/captured_${pair%%:*}.json"

@@ -7,9 +7,9 @@ the arithmetic of its softmax beside them. No attention kernel with the same mix
 each 64 x 128 scores and thread:
   none   no arithmetic
   free   the least that weights without an exponential take: 64 maxima, 64 FFMA, 32 packing conversions; no row sums
-  own    what the kernel of class 1 does in its loop, by its SASS: 64 FFMA, 28 VIMNMX3 and 8 VIMNMX, 32 F2IP, for each half tile the look at
-         both ends of the range (2 ISETP, a vote), row sums by one more column group of P V (8 of 136) and their 4 additions and products,
-         and a sixteenth of a promotion (64 FMUL, 32 F2FP, 32 HFMA2)
+  own    what the kernel of class 1 does in its loop besides control, by its SASS: 64 FFMA, 30 VIMNMX3 and 4 VIMNMX, 32 F2IP, the look at both
+         ends of the range (2 ISETP, a vote), row sums by one more group of columns of P V (8 of 136) and their 2 FADD and 2 FMUL, and a
+         sixteenth of a promotion (64 FMUL, 32 F2FP, 32 HFMA2)
 TFLOP/s count 2 x 64 x 128 x (Dqk + 128) for each tile, so own's row sums are cost, not work. --build compiles and needs no GPU."""
 import argparse, ctypes, json, os, sys, time
 
@@ -45,28 +45,30 @@ PACK = """
 FREE = """
 #pragma unroll
       for (int i = 0; i < 16; ++i) m[i & 3] = fmaxf(m[i & 3], x[i]);""" + PACK.replace("LEVEL(i + j)", "fmaf(x[i + j], c, m[j])")
-# Of 16 scores, a quarter of the tile: 7 maxima of three and 2 of two, as the kernel has 14 and 4 in each half tile.
+# A whole tile: two chains of maxima for each of two rows, as the kernel has.
 OWN = """
-      float y[16];
+      int part[2][2];
 #pragma unroll
-      for (int i = 0; i < 16; ++i) asm volatile("fma.rn.f32 %0, %1, %2, %3;" : "=f"(y[i]) : "f"(x[i]), "f"(c), "f"(m[i / 2 & 1]));
-      int top[2];
+      for (int quarter = 0; quarter < 4; ++quarter) {
+        float y[16];
+        c = SLOPE(4 * t + quarter);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const auto bits = [&](int i) { return __float_as_int(y[i]); };
-        int t = __vimax3_s32(bits(2 * r), bits(2 * r + 1), bits(2 * r + 4));
-        t = __vimax3_s32(t, bits(2 * r + 5), bits(2 * r + 8));
-        t = __vimax3_s32(t, bits(2 * r + 9), bits(2 * r + 12));
-        top[r] = max(t, bits(2 * r + 13));
+        for (int i = 0; i < 16; ++i) asm volatile("fma.rn.f32 %0, %1, %2, %3;" : "=f"(y[i]) : "f"(x[i]), "f"(c), "f"(m[i / 2 & 1]));
+#pragma unroll
+        for (int row = 0; row < 2; ++row)
+#pragma unroll
+          for (int chain = 0; chain < 2; ++chain) {
+            const auto bits = [&](int i) { return __float_as_int(y[4 * i + 2 * row + chain]); };
+            int& top = part[row][chain];
+            top = quarter == 0 ? __vimax3_s32(bits(0), bits(1), bits(2)) : __vimax3_s32(top, bits(0), bits(1));
+            top = quarter == 0 ? max(top, bits(3)) : __vimax3_s32(top, bits(2), bits(3));
+          }""" + PACK.replace("LEVEL(i + j)", "y[i + j]") + """
       }
-      const int high = __vimax3_s32(high_before, top[0], top[1]);
-      high_before = high;
-      if (t & 1) {
-        if (__any_sync(0xffffffffu, high > 0x7f000000 || min(top[0], top[1]) < -0x7f000000)) { r[0] += 1.0f; high_before = 0; }
-        r[1] += y[0]; r[2] += y[1];
-      }
-      if (t & 2) { r[1] *= c; r[2] *= c; }""" + PACK.replace("LEVEL(i + j)", "y[i + j]") + """
-      if (t % 64 == 0) {
+      const int top[2] = {max(part[0][0], part[0][1]), max(part[1][0], part[1][1])};
+      if (__any_sync(0xffffffffu, max(top[0], top[1]) > 0x7f000000 || min(top[0], top[1]) < -0x7f000000)) x[0] = 0;
+      r[0] = (r[0] + x[1]) * c;
+      r[1] = (r[1] + x[2]) * c;
+      if (t % 16 == 0) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
           unsigned pair;
@@ -84,6 +86,7 @@ def source(dqk, mix):
     output = "\n".join(product(outputs, "o", ["p[%d][%d]" % (i, j) for j in range(4)], "dv + %d" % at(i, outputs), 1) for i in range(KEYS // 32))
     shared = 2 * q_bytes + STAGES * (k_bytes + v_bytes)
     text = """
+#define SLOPE(i) __uint_as_float(0x3e000000 | (((i) * 0x9E3779) & 0x7fffff))
 extern "C" __global__ void __launch_bounds__(%(threads)d, 1) loops(const unsigned char* src, float* out, int tiles) {
   extern __shared__ __align__(1024) unsigned char sm[];
   for (int i = threadIdx.x; i < %(shared)d / 16; i += blockDim.x) ((uint4*)sm)[i] = ((const uint4*)src)[i + blockIdx.x %% 8];
@@ -120,17 +123,17 @@ extern "C" __global__ void __launch_bounds__(%(threads)d, 1) loops(const unsigne
     asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
     float x[16], m[4] = {out[threadIdx.x], out[threadIdx.x + 512]}, r[4] = {}, c = 0;
     unsigned acc[4] = {};
-    int high_before = 0;
     for (int i = 0; i < 16; ++i) x[i] = out[1024 + threadIdx.x + 128 * i];
-    for (int t = 0; t < tiles * 4; ++t) {
-      c = __uint_as_float(0x3e000000 | ((t * 0x9E3779) & 0x7fffff));
+    #pragma unroll 1
+    for (int t = 0; t < %(steps)s; ++t) {
+      c = SLOPE(t);
       %(mix)s
     }
-    if (r[0] + r[1] + r[2] + r[3] + m[0] + m[1] + m[2] + m[3] + (acc[0] ^ acc[1] ^ acc[2] ^ acc[3]) + high_before + x[0] == 12345.678f) out[threadIdx.x] = r[0];
+    if (r[0] + r[1] + r[2] + r[3] + m[0] + m[1] + m[2] + m[3] + (acc[0] ^ acc[1] ^ acc[2] ^ acc[3]) + x[0] == 12345.678f) out[threadIdx.x] = r[0];
   }
 }
 """ % dict(threads=256 if mix == "none" else 512, shared=shared, grow="" if mix == "none" else 'asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");', s=KEYS // 2, o=outputs // 2,
-           q=q_bytes, k=k_bytes, v=v_bytes, scores=scores, output=output, mix={"none": "", "free": FREE, "own": OWN}[mix])
+           q=q_bytes, k=k_bytes, v=v_bytes, scores=scores, output=output, mix={"none": "", "free": FREE, "own": OWN}[mix], steps="tiles" if mix == "own" else "tiles * 4")
     return text, shared
 
 
