@@ -45,6 +45,8 @@ std::vector<double> Attend(const Rule& rule, const std::vector<double>& logits,
   const int keys = static_cast<int>(logits.size());
   std::vector<double> out(kChannels, 0.0);
   const double lift = rule.scale_blocks ? 5 : 6, room = 8.75 - lift;
+  const double moved =
+      rule.scale_blocks ? 2 : 0;  // how much higher a maximum that passes the room is put
   double reference = 0, total = 0, depth = 0;
   for (int start = (keys - 1) / kTile * kTile; start >= 0; start -= kTile) {
     const int end = std::min(keys, start + kTile);
@@ -53,7 +55,7 @@ std::vector<double> Attend(const Rule& rule, const std::vector<double>& logits,
     if (end == keys) {
       reference = top;
     } else if (top > reference + room) {
-      move = std::ceil(top - reference);
+      move = std::ceil(top - reference - moved);
     } else if (rule.scale_blocks && top < reference - kWindow) {
       move = -std::min(std::floor(reference - top), kDepth - depth);
     }

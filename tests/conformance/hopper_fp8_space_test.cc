@@ -108,7 +108,6 @@ TEST_F(HopperFp8SpaceTest, NoVariantIsCoarserThanItsClass) {
 }
 
 TEST_F(HopperFp8SpaceTest, TheDefaultIsWhatWasMeasuredBest) {
-  // Four heads: fewer works than the multiprocessors take 24 times.
   const std::pair<Shape, std::string> cases[] = {
       {{.seq = 512}, "block_kv=128,direct=1,lazy=1,promote=0,scale_blocks=1,schedule=1"},
       {{.seq = 4096}, "block_kv=128,direct=1,lazy=1,promote=16,scale_blocks=1,schedule=2"},

@@ -18,6 +18,9 @@ constexpr float kTop = kDirect ? 8.0f * (kLift + 7 + kCentre) : static_cast<floa
 // How far a level may rise above kTop before the reference moves: hardly, or as far as e4m3 goes (448 = 2^8.8). Moving costs as much as the
 // rest of the softmax, and all 64 rows wait for the one that moves: `lazy` has references start lower, and then hardly any does.
 constexpr float kRoom = (TUNE_LAZY ? 8.75f - kLift : 0.03f) * kStep;
+// Where a maximum goes that has passed the room: higher than the first, since it is a dominant one now, and the keys of its tile need the range
+// below it more than the next ones need room.
+constexpr float kMovedTop = kTop + (TUNE_LAZY && kScaleBlocks ? 2.0f : 0.0f) * kStep;
 // With scale_blocks: how far a tile's maximum may lie below kTop before the reference goes down to it, and how far below the row's highest
 // it may go at all.
 constexpr float kWindow = (TUNE_LAZY ? 7.0f : 8.0f) * kStep;
@@ -103,7 +106,7 @@ WHET_DEVICE void move_reference(float (&s)[kScores], Softmax& state, const int (
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = quad_max(top[r]);
-    move[r] = row > limit() ? whole_steps(kTop - __int_as_float(row)) : 0.0f;
+    move[r] = row > limit() ? whole_steps(kMovedTop - __int_as_float(row)) : 0.0f;
     low |= row < floor_level();
   }
   if constexpr (kScaleBlocks) {
