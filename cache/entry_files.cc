@@ -177,8 +177,13 @@ std::optional<WinnerEntry> EntryFileStore::FindWinner(absl::string_view key) {
   return std::nullopt;
 }
 
-bool EntryFileStore::HasWinner(absl::string_view key) {
-  return faccessat(directory_->fd(), WinnerName(key).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+std::vector<bool> EntryFileStore::HaveWinners(const std::vector<std::string>& keys) {
+  std::vector<bool> have(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    have[i] =
+        faccessat(directory_->fd(), WinnerName(keys[i]).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  }
+  return have;
 }
 
 absl::Status EntryFileStore::PutWinner(const WinnerEntry& given) {

@@ -101,6 +101,19 @@ absl::StatusOr<std::optional<WinnerRow>> FindWinnerRow(Database& db, const char*
   return std::optional<WinnerRow>(std::move(row));
 }
 
+std::vector<bool> HaveWinnerRows(Database& db, const std::vector<std::string>& keys) {
+  std::vector<bool> have(keys.size());
+  std::string hashes;
+  for (const std::string& key : keys) hashes += HashColumn(key);
+  Query query(db, sql::kHaveWinners);
+  query.BindBytes(1, hashes);
+  while (query.Step().value_or(false)) {
+    const size_t i = static_cast<size_t>(query.Int(0));
+    have[i] = query.Bytes(1) == keys[i];
+  }
+  return have;
+}
+
 absl::StatusOr<CodeEntry> DecodeRow(CodeRow row, int64_t object_limit_bytes) {
   absl::StatusOr<std::string> object =
       DecodeObject(row.codec, row.stored, row.entry.facts.object_bytes, object_limit_bytes);

@@ -34,6 +34,9 @@ absl::StatusOr<std::optional<CodeRow>> FindCodeRow(Database& db, const char* sel
 absl::StatusOr<std::optional<WinnerRow>> FindWinnerRow(Database& db, const char* select,
                                                        absl::string_view hash);
 
+// Which of `keys` have a winner, in one statement. What cannot be read has none.
+std::vector<bool> HaveWinnerRows(Database& db, const std::vector<std::string>& keys);
+
 // With its object, once size and checksum are right; otherwise DataLoss.
 absl::StatusOr<CodeEntry> DecodeRow(CodeRow row, int64_t object_limit_bytes);
 bool IsIntact(const WinnerRow& row);

@@ -287,12 +287,17 @@ std::optional<WinnerEntry> LayeredCache::FindWinner(absl::string_view key) {
   return std::nullopt;
 }
 
-bool LayeredCache::HasWinner(absl::string_view key) {
-  if (memory_.FindWinner(key) != nullptr) return true;
-  if (options_.policy == CachePolicy::kVerify) return false;
-  if (user_ != nullptr && user_->HasWinner(key)) return true;
-  return std::any_of(packs_.begin(), packs_.end(),
-                     [&](const std::unique_ptr<Pack>& pack) { return pack->HasWinner(key); });
+std::vector<bool> LayeredCache::HaveWinners(const std::vector<std::string>& keys) {
+  std::vector<bool> have(keys.size());
+  const auto ask = [&](Store& layer) {
+    const std::vector<bool> there = layer.HaveWinners(keys);
+    for (size_t i = 0; i < keys.size(); ++i) have[i] = have[i] || there[i];
+  };
+  for (size_t i = 0; i < keys.size(); ++i) have[i] = memory_.FindWinner(keys[i]) != nullptr;
+  if (options_.policy == CachePolicy::kVerify) return have;
+  if (user_ != nullptr) ask(*user_);
+  for (const std::unique_ptr<Pack>& pack : packs_) ask(*pack);
+  return have;
 }
 
 absl::Status LayeredCache::PutWinner(const WinnerEntry& entry) {

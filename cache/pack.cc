@@ -159,12 +159,10 @@ std::optional<CodeEntry> Pack::FindCodeByRequest(absl::string_view request) {
   return Find(/*by_request=*/true, request);
 }
 
-bool Pack::HasWinner(absl::string_view key) {
+std::vector<bool> Pack::HaveWinners(const std::vector<std::string>& keys) {
   MutexLock lock(mutex_);
-  if (failed_) return false;
-  const absl::StatusOr<std::optional<WinnerRow>> row =
-      FindWinnerRow(*db_, SelectsOf(version_).find_winner, HashColumn(key));
-  return row.ok() && row->has_value() && (*row)->entry.key == key;
+  if (failed_) return std::vector<bool>(keys.size());
+  return HaveWinnerRows(*db_, keys);
 }
 
 std::optional<WinnerEntry> Pack::FindWinner(absl::string_view key) {

@@ -54,7 +54,7 @@ class Pack final : public Store {
   void RemoveCode(absl::string_view key, absl::string_view reason) override;
   absl::Status EraseCode(absl::string_view key) override;
   std::optional<WinnerEntry> FindWinner(absl::string_view key) override;
-  bool HasWinner(absl::string_view key) override;
+  std::vector<bool> HaveWinners(const std::vector<std::string>& keys) override;
   absl::Status PutWinner(const WinnerEntry& entry) override;
   absl::Status EraseWinner(absl::string_view key) override;
   absl::StatusOr<std::vector<CodeEntry>> ListCode() override;

@@ -340,6 +340,15 @@ ON CONFLICT(key_hash) DO UPDATE SET
   evidence_count = excluded.evidence_count
 )sql";
 
+const char* const kHaveWinners = R"sql(
+WITH RECURSIVE wanted(place) AS (
+  SELECT 0 WHERE length(?1) >= 16
+  UNION ALL SELECT place + 1 FROM wanted WHERE 16 * (place + 2) <= length(?1)
+)
+SELECT place, winner.key
+FROM wanted CROSS JOIN winner ON winner.key_hash = substr(?1, 16 * place + 1, 16)
+)sql";
+
 const char* const kRemoveWinner = R"sql(
 DELETE FROM winner WHERE key_hash = ?1
 )sql";

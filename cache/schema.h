@@ -111,6 +111,7 @@ extern const char* const kCodeToEvict;
 // ?1.. key hash, key, variant, code key, evidence, checksum, created, used, generation, protocol,
 // evidence count.
 extern const char* const kPutWinner;
+extern const char* const kHaveWinners;        // ?1 key hashes one after the other: place, key
 extern const char* const kRemoveWinner;       // ?1 key hash
 extern const char* const kRemoveWinnerExact;  // ?1 key hash, ?2 checksum
 extern const char* const kTouchWinner;        // ?1 key hash, ?2 used

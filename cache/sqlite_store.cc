@@ -300,12 +300,10 @@ std::optional<WinnerEntry> SqliteStore::FindWinner(absl::string_view key) {
   return std::move(row->entry);
 }
 
-bool SqliteStore::HasWinner(absl::string_view key) {
+std::vector<bool> SqliteStore::HaveWinners(const std::vector<std::string>& keys) {
   MutexLock lock(mutex_);
-  if (!Ready()) return false;
-  const absl::StatusOr<std::optional<WinnerRow>> row =
-      FindWinnerRow(*file_.db, SelectsOf(file_.version).find_winner, HashColumn(key));
-  return row.ok() && row->has_value() && (*row)->entry.key == key;
+  if (!Ready()) return std::vector<bool>(keys.size());
+  return HaveWinnerRows(*file_.db, keys);
 }
 
 absl::Status SqliteStore::PutWinner(const WinnerEntry& given) {

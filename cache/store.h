@@ -137,9 +137,10 @@ class Store {
   virtual absl::Status EraseCode(absl::string_view key) = 0;
 
   virtual std::optional<WinnerEntry> FindWinner(absl::string_view key) = 0;
-  // Whether there seems to be one, for who has several keys to ask under: nothing is checked,
-  // counted or stamped.
-  virtual bool HasWinner(absl::string_view key) = 0;
+  // Which of `keys` seem to have one, in one look, for who has several to ask under: nothing is
+  // checked, counted or stamped.
+  virtual std::vector<bool> HaveWinners(const std::vector<std::string>& keys) = 0;
+  bool HasWinner(absl::string_view key) { return HaveWinners({std::string(key)})[0]; }
   virtual absl::Status PutWinner(const WinnerEntry& entry) = 0;
   virtual absl::Status EraseWinner(absl::string_view key) = 0;
 

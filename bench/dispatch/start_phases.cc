@@ -6,11 +6,13 @@
 // The device is opened twice: the first time stands for the application, which has its context already. Nothing is
 // launched.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/layers.h"
 #include "src/device/devices.h"
@@ -18,6 +20,7 @@
 #include "src/runtime/builtin_templates.h"
 #include "src/runtime/code_provider.h"
 #include "src/runtime/options.h"
+#include "src/runtime/winners.h"
 
 namespace whet {
 namespace {
@@ -67,7 +70,7 @@ int Main(int argc, char** argv) {
   steps.Done("cache");
   const TemplateFiles files = BuiltinTemplateFiles();
   steps.Done("embedded templates");
-  const KernelTemplate kernel_template = Take(KernelTemplate::Parse(argv[2], files));
+  const KernelTemplate kernel_template = Take(KernelTemplate::Parse(argv[2], files, platform));
   steps.Done("template");
   std::string operation;
   const Problem problem =
@@ -75,19 +78,28 @@ int Main(int argc, char** argv) {
   steps.Done("problem");
   const DeviceLimits limits = DeviceLimits::Of(identity);
   const std::vector<Argument> arguments = Take(kernel_template.Arguments(problem));
-  const std::vector<Variant> variants =
-      Take(kernel_template.Variants(problem, identity.target, limits));
-  steps.Done("arguments and variants");
+  const Variant variant = Take(kernel_template.DefaultVariant(problem, identity.target, limits));
+  steps.Done("arguments and the default variant");
   TuningKeyFields fields = TuningFieldsOf(kernel_template, problem, identity);
-  int winners = 0;
+  std::vector<std::string> keys;
   for (int watts = 0; watts <= 2000; watts += 50) {
     fields.device.power_cap_watts = watts;
-    winners += store->HasWinner(TuningKey(fields).bytes());
+    keys.push_back(TuningKey(fields).bytes());
   }
+  const std::vector<bool> have = store->HaveWinners(keys);
+  const int64_t winners = std::count(have.begin(), have.end(), true);
   steps.Done("winners under every power class");
+  if (const auto there = std::find(have.begin(), have.end(), true); there != have.end()) {
+    fields.device.power_cap_watts = 50 * (there - have.begin());
+    const auto offered = [&](const Variant& v) {
+      return kernel_template.Offers(problem, v, identity.target, limits);
+    };
+    const bool found = Winners(*store).Find(TuningKey(fields), offered, nullptr).has_value();
+    steps.Done(found ? "the winner and its evidence" : "the winner: NOT OF THIS PROBLEM");
+  }
   const Specialization unit =
-      Take(kernel_template.Specialize(problem, variants.front(), identity.target, limits));
-  steps.Done("source of the first variant");
+      Take(kernel_template.Specialize(problem, variant, identity.target, limits));
+  steps.Done("source of the default variant");
   const KeyRecord request =
       CodeRequestKey(RequestFields(kernel_template, problem, unit, identity.target));
   steps.Done("its key");
@@ -103,8 +115,8 @@ int Main(int argc, char** argv) {
   device->identity();
   steps.Done(settled ? "whole identity (was there)"
                      : "whole identity (in the background of a start)");
-  std::printf("%zu variants, %d winners, %zu bytes of source, %zu of code\n", variants.size(),
-              winners, unit.source.size(), code.has_value() ? code->object.size() : 0);
+  std::printf("%ld winners, %zu bytes of source, %zu of code\n", winners, unit.source.size(),
+              code.has_value() ? code->object.size() : 0);
   return 0;
 }
 

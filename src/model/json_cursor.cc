@@ -60,6 +60,30 @@ class FaultFinder final : public nlohmann::json_sax<Json> {
   std::string fault_;
 };
 
+// Sees whether FaultFinder would find something in a text that parses, without reading it again.
+class KeyWatch {
+ public:
+  bool suspicious() const { return suspicious_; }
+
+  void See(int depth, Json::parse_event_t event, const Json& value) {
+    if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
+      if (depth >= kMaxDepth) suspicious_ = true;
+      if (event == Json::parse_event_t::object_start) keys_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      std::vector<std::string>& keys = keys_.back();
+      const std::string& key = value.get_ref<const std::string&>();
+      if (std::find(keys.begin(), keys.end(), key) != keys.end()) suspicious_ = true;
+      keys.push_back(key);
+    }
+  }
+
+ private:
+  std::vector<std::vector<std::string>> keys_;  // of the objects that are open
+  bool suspicious_ = false;
+};
+
 void DropDocs(Json& value) {
   if (value.is_object()) value.erase("doc");
   if (value.is_structured()) {
@@ -75,12 +99,18 @@ JsonFile::JsonFile(std::string name, absl::string_view text)
     Fail("", "it is larger than 1 MiB");
     return;
   }
+  KeyWatch watch;
+  *json_ = Json::parse(
+      text.begin(), text.end(),
+      [&](int depth, Json::parse_event_t event, Json& value) {
+        watch.See(depth, event, value);
+        return true;
+      },
+      /*allow_exceptions=*/false);
+  if (!watch.suspicious() && !json_->is_discarded()) return;
   FaultFinder finder;
-  if (!Json::sax_parse(text.begin(), text.end(), &finder)) {
-    Fail("", finder.fault());
-    return;
-  }
-  *json_ = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  Json::sax_parse(text.begin(), text.end(), &finder);
+  Fail("", finder.fault());
 }
 
 JsonFile::~JsonFile() = default;

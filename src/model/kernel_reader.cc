@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -137,8 +138,10 @@ bool KernelSpec::IsFor(Platform platform) const {
   return std::find(platforms.begin(), platforms.end(), platform) != platforms.end();
 }
 
-absl::StatusOr<KernelSpec> ReadKernel(const KernelTemplate::Data& data, const std::string& name,
-                                      const TemplateFiles& files) {
+absl::StatusOr<std::optional<KernelSpec>> ReadKernel(const KernelTemplate::Data& data,
+                                                     const std::string& name,
+                                                     const TemplateFiles& files,
+                                                     std::optional<Platform> only) {
   const std::string path = absl::StrCat(data.name, "/", name, ".json");
   JsonFile file(path, files.at(path));
   const JsonCursor root = file.root();
@@ -148,6 +151,7 @@ absl::StatusOr<KernelSpec> ReadKernel(const KernelTemplate::Data& data, const st
   kernel.name = root.Key("name").Name();
   if (kernel.name != name) root.Key("name").Fail(absl::StrCat("must be the file's name, ", name));
   ReadPlatforms(root, kernel);
+  if (only.has_value() && file.status().ok() && !kernel.IsFor(*only)) return std::nullopt;
   for (const JsonCursor& glob : root.ListOrNothing("targets")) {
     kernel.targets.push_back(glob.Text());
   }
@@ -181,7 +185,7 @@ absl::StatusOr<KernelSpec> ReadKernel(const KernelTemplate::Data& data, const st
   kernel.source = *std::move(expanded);
   kernel.digest =
       KeyRecord("kernel").Add("description", file.Canonical()).Add("source", kernel.source).hash();
-  return kernel;
+  return std::optional<KernelSpec>(std::move(kernel));
 }
 
 }  // namespace whet

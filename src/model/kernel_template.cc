@@ -41,8 +41,9 @@ int KernelTemplate::Data::ArgumentIndex(absl::string_view argument) const {
 KernelTemplate::KernelTemplate(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
 
 absl::StatusOr<KernelTemplate> KernelTemplate::Parse(const std::string& name,
-                                                     const TemplateFiles& files) {
-  absl::StatusOr<Data> data = ReadTemplate(name, files);
+                                                     const TemplateFiles& files,
+                                                     std::optional<Platform> only) {
+  absl::StatusOr<Data> data = ReadTemplate(name, files, only);
   if (!data.ok()) return data.status();
   const absl::Status checked = CheckTemplate(*data);
   if (!checked.ok()) return checked;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,7 +92,10 @@ class KernelTemplate {
   // Reads <name>/<name>.json and the kernels it names. InvalidArgument names the file, the key and
   // what was expected; everything that can be checked without a problem (names, types, expressions,
   // includes, references) is checked here.
-  static absl::StatusOr<KernelTemplate> Parse(const std::string& name, const TemplateFiles& files);
+  // With `only` kernels for other platforms are left out, unread but for their description's
+  // platforms: three quarters of the work for who has one device and will never ask for another.
+  static absl::StatusOr<KernelTemplate> Parse(const std::string& name, const TemplateFiles& files,
+                                              std::optional<Platform> only = std::nullopt);
 
   const std::string& name() const;
   int64_t version() const;
@@ -127,6 +131,10 @@ class KernelTemplate {
   absl::StatusOr<Variant> ReferenceVariant(const Problem& problem, const Target& target,
                                            const DeviceLimits& limits) const;
 
+  // Whether the variant is one of Variants(...), without listing them.
+  bool Offers(const Problem& problem, const Variant& variant, const Target& target,
+              const DeviceLimits& limits) const;
+
   // InvalidArgument when the variant is not one of Variants(...), naming the constraint.
   absl::StatusOr<Specialization> Specialize(const Problem& problem, const Variant& variant,
                                             const Target& target, const DeviceLimits& limits) const;
@@ -145,6 +153,11 @@ class KernelTemplate {
   struct Data;
 
  private:
+  struct Fit;
+  // How the variant fits, or why it does not: InvalidArgument with one clause. `problem` must
+  // outlive the result.
+  absl::StatusOr<Fit> FitOf(const Scope& problem, const Variant& variant, const Target& target,
+                            const DeviceLimits& limits) const;
   explicit KernelTemplate(std::shared_ptr<const Data> data);
   // The names of a problem, which must be one of this template's.
   absl::StatusOr<Scope> ScopeOf(const Problem& problem) const;

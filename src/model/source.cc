@@ -16,8 +16,7 @@
 namespace whet {
 namespace {
 
-// Whether a block comment is still open at the end of `line`. Raw strings are not known here. Every
-// character of a template passes through, at every start of a process.
+// Whether a block comment is still open at the end of `line`. Raw strings are not known here.
 bool InCommentAfter(absl::string_view line, bool in_comment) {
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -89,13 +88,17 @@ class Expander {
     bool in_comment = false;
     size_t number = 0;
     absl::string_view text = files_.find(path)->second;
+    // Every character of a template passes through here at every start of a process, and most files
+    // have no block comments to look out for.
+    const bool has_blocks = absl::StrContains(text, "/*");
+    out_.reserve(out_.size() + text.size());
     absl::ConsumeSuffix(&text, "\n");
     for (absl::string_view line : absl::StrSplit(text, '\n')) {
       ++number;
       absl::ConsumeSuffix(&line, "\r");
       absl::string_view name;
       const Directive directive = in_comment ? Directive::kNone : ReadDirective(line, name);
-      in_comment = InCommentAfter(line, in_comment);
+      if (has_blocks) in_comment = InCommentAfter(line, in_comment);
       switch (directive) {
         case Directive::kQuoted: {
           const absl::Status placed = PlaceInclude(name, number);

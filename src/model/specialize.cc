@@ -100,46 +100,69 @@ absl::StatusOr<std::vector<int64_t>> AssignmentOf(const KernelSpec& kernel, cons
 
 }  // namespace
 
+struct KernelTemplate::Fit {
+  const KernelSpec* kernel;
+  Scope scope;  // with the parameters
+  LaunchGeometry launch;
+};
+
+absl::StatusOr<KernelTemplate::Fit> KernelTemplate::FitOf(const Scope& problem,
+                                                          const Variant& variant,
+                                                          const Target& target,
+                                                          const DeviceLimits& limits) const {
+  const KernelSpec* const kernel = data_->FindKernel(variant.kernel);
+  if (kernel == nullptr) return absl::InvalidArgumentError("there is no such kernel");
+  Fit fit = {.kernel = kernel, .scope = TargetScope(target, limits, &problem), .launch = {}};
+  absl::StatusOr<std::string> why = WhyNotKernel(*kernel, target, fit.scope);
+  if (!why.ok()) return why.status();
+  if (!why->empty()) return absl::InvalidArgumentError(*why);
+  const absl::StatusOr<std::vector<int64_t>> assignment =
+      AssignmentOf(*kernel, variant, target.architecture);
+  if (!assignment.ok()) return assignment.status();
+  SetParameters(*kernel, *assignment, fit.scope);
+  why = WhyNotAssignment(*kernel, target.platform, limits, fit.scope, &fit.launch);
+  if (!why.ok()) return why.status();
+  if (!why->empty()) return absl::InvalidArgumentError(*why);
+  return fit;
+}
+
+bool KernelTemplate::Offers(const Problem& problem, const Variant& variant, const Target& target,
+                            const DeviceLimits& limits) const {
+  const absl::StatusOr<Scope> scope = ScopeOf(problem);
+  return scope.ok() && FitOf(*scope, variant, target, limits).ok();
+}
+
 absl::StatusOr<Specialization> KernelTemplate::Specialize(const Problem& problem,
                                                           const Variant& variant,
                                                           const Target& target,
                                                           const DeviceLimits& limits) const {
-  const auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot specialise ", name(), " ", variant.id(),
-                                                   " for ", target.ToString(), " and ",
-                                                   problem.text(), ": ", why));
-  };
   const absl::StatusOr<Scope> problem_scope = ScopeOf(problem);
   if (!problem_scope.ok()) return problem_scope.status();
-  const KernelSpec* kernel = data_->FindKernel(variant.kernel);
-  if (kernel == nullptr) return refuse("there is no such kernel");
-  Scope scope = TargetScope(target, limits, &*problem_scope);
-  absl::StatusOr<std::string> why = WhyNotKernel(*kernel, target, scope);
-  if (!why.ok()) return refuse(why.status().message());
-  if (!why->empty()) return refuse(*why);
-  const absl::StatusOr<std::vector<int64_t>> assignment =
-      AssignmentOf(*kernel, variant, target.architecture);
-  if (!assignment.ok()) return refuse(assignment.status().message());
-  SetParameters(*kernel, *assignment, scope);
+  const absl::StatusOr<Fit> fit = FitOf(*problem_scope, variant, target, limits);
+  if (!fit.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot specialise ", name(), " ", variant.id(),
+                                                   " for ", target.ToString(), " and ",
+                                                   problem.text(), ": ", fit.status().message()));
+  }
   Specialization unit;
-  why = WhyNotAssignment(*kernel, target.platform, limits, scope, &unit.launch);
-  if (!why.ok()) return refuse(why.status().message());
-  if (!why->empty()) return refuse(*why);
+  unit.launch = fit->launch;
   unit.template_name = name();
   unit.variant = variant;
-  unit.entry = absl::StrCat(name(), "_", kernel->name);
-  unit.options = kernel->options;
-  for (const TensorMapSpec& spec : kernel->tensor_maps) {
+  unit.entry = absl::StrCat(name(), "_", fit->kernel->name);
+  unit.options = fit->kernel->options;
+  for (const TensorMapSpec& spec : fit->kernel->tensor_maps) {
     TensorMap map = {.name = spec.name,
                      .argument = spec.argument,
                      .box = {},
                      .swizzle_bytes = spec.swizzle_bytes,
                      .interleave = false};
-    for (const Expression& extent : spec.box) map.box.push_back(*extent.EvaluateInteger(scope));
-    if (spec.interleave.has_value()) map.interleave = *spec.interleave->EvaluateBool(scope);
+    for (const Expression& extent : spec.box)
+      map.box.push_back(*extent.EvaluateInteger(fit->scope));
+    if (spec.interleave.has_value()) map.interleave = *spec.interleave->EvaluateBool(fit->scope);
     unit.tensor_maps.push_back(std::move(map));
   }
-  unit.source = absl::StrCat(Prelude(*data_, problem, scope, unit, target), kernel->source);
+  unit.source =
+      absl::StrCat(Prelude(*data_, problem, fit->scope, unit, target), fit->kernel->source);
   return unit;
 }
 

@@ -113,7 +113,9 @@ struct KernelTemplate::Data {
   std::map<DType, double> tolerance;
   std::vector<KernelSpec> kernels;  // in order of preference
   std::map<Platform, std::string> reference;
+  std::optional<Platform> only;  // kernels and references of other platforms were left out
 
+  bool IsWanted(Platform platform) const { return !only.has_value() || *only == platform; }
   const KernelSpec* FindKernel(absl::string_view kernel) const;
   const FieldSpec* FindField(absl::string_view field) const;
   int ArgumentIndex(absl::string_view argument) const;  // -1 when there is none

@@ -125,7 +125,8 @@ Rule ReadRule(const JsonCursor& cursor) {
 }
 
 absl::StatusOr<KernelTemplate::Data> ReadTemplate(const std::string& name,
-                                                  const TemplateFiles& files) {
+                                                  const TemplateFiles& files,
+                                                  std::optional<Platform> only) {
   const std::string path = absl::StrCat(name, "/", name, ".json");
   const auto text = files.find(path);
   if (text == files.end()) {
@@ -137,6 +138,7 @@ absl::StatusOr<KernelTemplate::Data> ReadTemplate(const std::string& name,
   root.AllowKeys({"name", "version", "summary", "fields", "derived", "requires", "arguments",
                   "tolerance", "kernels", "reference"});
   KernelTemplate::Data data;
+  data.only = only;
   data.name = root.Key("name").Name();
   if (data.name != name) root.Key("name").Fail(absl::StrCat("must be the folder's name, ", name));
   data.version = root.Key("version").Integer();
@@ -168,9 +170,12 @@ absl::StatusOr<KernelTemplate::Data> ReadTemplate(const std::string& name,
   if (kernels.empty()) root.Key("kernels").Fail("expected at least one kernel");
   if (!file.status().ok()) return file.status();
   for (const std::string& kernel : kernels) {
-    absl::StatusOr<KernelSpec> spec = ReadKernel(data, kernel, files);
+    absl::StatusOr<std::optional<KernelSpec>> spec = ReadKernel(data, kernel, files, only);
     if (!spec.ok()) return spec.status();
-    data.kernels.push_back(*std::move(spec));
+    if (spec->has_value()) data.kernels.push_back(**std::move(spec));
+  }
+  if (only.has_value()) {
+    std::erase_if(data.reference, [&](const auto& entry) { return entry.first != *only; });
   }
   return data;
 }

@@ -3,6 +3,7 @@
 //   absl::StatusOr<KernelTemplate::Data> data = ReadTemplate("rms_norm", files);
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,12 +15,17 @@ namespace whet {
 
 // Everything that the files say, each key of the right kind; InvalidArgument names file and key.
 // CheckTemplate must follow: names and expressions are not looked into yet.
+// With `only` kernels for other platforms are left out, and the references to them.
 absl::StatusOr<KernelTemplate::Data> ReadTemplate(const std::string& name,
-                                                  const TemplateFiles& files);
+                                                  const TemplateFiles& files,
+                                                  std::optional<Platform> only);
 
-// One kernel of `data`, whose fields and arguments are read already.
-absl::StatusOr<KernelSpec> ReadKernel(const KernelTemplate::Data& data, const std::string& kernel,
-                                      const TemplateFiles& files);
+// One kernel of `data`, whose fields and arguments are read already. Nothing when it is not for
+// `only`.
+absl::StatusOr<std::optional<KernelSpec>> ReadKernel(const KernelTemplate::Data& data,
+                                                     const std::string& kernel,
+                                                     const TemplateFiles& files,
+                                                     std::optional<Platform> only);
 
 // {"that", "message"}; shared by both kinds of file.
 Rule ReadRule(const JsonCursor& cursor);

@@ -80,18 +80,34 @@ absl::StatusOr<Resolver::Task> Resolver::MakeTask(const KernelTemplate& kernel_t
                                                   StreamHandle stream) const {
   absl::StatusOr<std::vector<Argument>> arguments = kernel_template.Arguments(problem);
   if (!arguments.ok()) return arguments.status();
-  absl::StatusOr<std::vector<Variant>> variants =
-      kernel_template.Variants(problem, device_.early_identity().target, limits_);
-  if (!variants.ok()) return variants.status();
+  absl::StatusOr<Variant> preferred =
+      kernel_template.DefaultVariant(problem, device_.early_identity().target, limits_);
+  if (!preferred.ok()) return preferred.status();
   return Task{.kernel_template = kernel_template,
               .problem = problem,
               .args = args,
               .stream = stream,
               .arguments = *std::move(arguments),
-              .variants = *std::move(variants),
+              .preferred = *std::move(preferred),
+              .listed = std::nullopt,
               .tuning_key = std::nullopt,
               .assumed_key = std::nullopt,
               .signature = std::nullopt};
+}
+
+absl::StatusOr<const std::vector<Variant>*> Resolver::ListVariants(Task& task) const {
+  if (!task.listed.has_value()) {
+    absl::StatusOr<std::vector<Variant>> variants =
+        task.kernel_template.Variants(task.problem, device_.early_identity().target, limits_);
+    if (!variants.ok()) return variants.status();
+    task.listed = *std::move(variants);
+  }
+  return &*task.listed;
+}
+
+bool Resolver::Offers(const Task& task, const Variant& variant) const {
+  return task.kernel_template.Offers(task.problem, variant, device_.early_identity().target,
+                                     limits_);
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> Resolver::MakePlan(const Problem& problem,
@@ -124,13 +140,16 @@ absl::StatusOr<std::unique_ptr<Plan>> Resolver::ResolveVariant(
 
 // Any variant gives the right result: the first that can be had, before giving up. Where the same
 // choice everywhere was asked for, there is no other.
-absl::Status Resolver::LoadChoice(const Task& task, Choice& choice, Resolution& resolution) {
+absl::Status Resolver::LoadChoice(Task& task, Choice& choice, Resolution& resolution) {
   absl::StatusOr<LoadedVariant> loaded =
       Load(task.kernel_template, task.problem, choice.variant, choice.code_key);
   const absl::Status first_failure = loaded.status();
   if (!loaded.ok() && options_.tuning == TuningMode::kDeterministic) return first_failure;
-  for (const Variant& next : task.variants) {
+  const absl::StatusOr<const std::vector<Variant>*> others =
+      loaded.ok() ? absl::CancelledError("not wanted") : ListVariants(task);
+  for (size_t i = 0; others.ok() && i < (*others)->size(); ++i) {
     if (loaded.ok() || absl::IsUnavailable(loaded.status())) break;
+    const Variant& next = (**others)[i];
     if (next == choice.variant) continue;
     loaded = Load(task.kernel_template, task.problem, next, /*code_key=*/"");
     if (!loaded.ok()) continue;
@@ -198,7 +217,7 @@ absl::Status Resolver::ChooseAndLoad(Task& task, Purpose purpose, const TuningPr
     resolution.note = "no winner in the cache; the default variant is used";
   }
   if (choice.origin == Origin::kNone) {
-    choice.variant = task.variants.front();
+    choice.variant = task.preferred;
     choice.origin = Origin::kDefault;
   }
   return choice.loaded.has_value() ? absl::OkStatus() : LoadChoice(task, choice, resolution);
@@ -224,11 +243,10 @@ absl::StatusOr<Resolved> Resolver::Resolve(const KernelTemplate& kernel_template
   Resolution resolution;
   resolution.problem = problem.text();
   resolution.target = device_.early_identity().target.ToString();
-  resolution.variants = static_cast<int>(task->variants.size());
   if (NothingToRun(task->arguments)) {
     LoadedVariant nothing;
     nothing.prepared.geometry.grid[0] = 0;
-    resolution.variant = task->variants.front().id();
+    resolution.variant = task->preferred.id();
     resolution.variant_origin = Origin::kDefault;
     absl::StatusOr<std::unique_ptr<Plan>> plan =
         MakePlan(problem, task->arguments, std::move(nothing), std::move(resolution));
@@ -240,6 +258,7 @@ absl::StatusOr<Resolved> Resolver::Resolve(const KernelTemplate& kernel_template
     return s;
   }
   resolution.variant = choice.variant.id();
+  resolution.variants = task->listed.has_value() ? static_cast<int>(task->listed->size()) : 0;
   resolution.variant_origin = choice.origin;
   resolution.gain = choice.gain;
   resolution.total = absl::Now() - begin;

@@ -99,14 +99,19 @@ class Resolver {
     void* const* args;
     StreamHandle stream;
     std::vector<Argument> arguments;
-    std::vector<Variant> variants;
-    std::optional<KeyRecord> tuning_key;     // TuningKeyFor makes it
-    std::optional<std::string> assumed_key;  // chosen under this one (empty: none had a winner)
-    std::optional<DataSignature> signature;  // of the call's inputs, where it was taken
+    Variant preferred;                           // what is taken where nothing is known
+    std::optional<std::vector<Variant>> listed;  // ListVariants makes it
+    std::optional<KeyRecord> tuning_key;         // TuningKeyFor makes it
+    std::optional<std::string> assumed_key;      // chosen under this one (empty: none had a winner)
+    std::optional<DataSignature> signature;      // of the call's inputs, where it was taken
   };
 
   absl::StatusOr<Task> MakeTask(const KernelTemplate& kernel_template, const Problem& problem,
                                 void* const* args, StreamHandle stream) const;
+  // All variants of the problem, the default first. Most of what a start without tuning does would
+  // be this, so it is done for those alone who need it.
+  absl::StatusOr<const std::vector<Variant>*> ListVariants(Task& task) const;
+  bool Offers(const Task& task, const Variant& variant) const;
   std::optional<DataSignature> Sign(const Task& task) const;
   TrialLogOptions LogOptions(Task& task) const;
   // Waits for the device's whole identity.
@@ -120,7 +125,7 @@ class Resolver {
                                         const TuningProgress& progress);
   absl::Status ChooseAndLoad(Task& task, Purpose purpose, const TuningProgress& progress,
                              Choice& choice, Resolution& resolution);
-  absl::Status LoadChoice(const Task& task, Choice& choice, Resolution& resolution);
+  absl::Status LoadChoice(Task& task, Choice& choice, Resolution& resolution);
   absl::StatusOr<LoadedVariant> LoadCode(const KernelTemplate& kernel_template,
                                          const Problem& problem, VariantCode code);
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Problem& problem,

@@ -112,7 +112,9 @@ void Resolver::AttachLive(Task& task, const Choice& choice, Plan& plan) {
       if (!out && !there) candidates.push_back(v);
     };
     for (const Variant& v : choice.few) add(v);
-    for (const Variant& v : task.variants) add(v);
+    if (const auto variants = ListVariants(task); variants.ok()) {
+      for (const Variant& v : **variants) add(v);
+    }
     calls->Tune(std::move(candidates), /*incumbent=*/false);
   }
   plan.set_live(calls.get());

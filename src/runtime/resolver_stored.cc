@@ -46,11 +46,17 @@ std::optional<DataSignature> Resolver::Sign(const Task& task) const {
 std::vector<KeyRecord> Resolver::StoredUnderAnyPower(const Task& task) const {
   TuningKeyFields fields =
       TuningFieldsOf(task.kernel_template, task.problem, device_.early_identity());
-  std::vector<KeyRecord> stored;
+  std::vector<KeyRecord> keys;
+  std::vector<std::string> bytes;
   for (int64_t watts = 0; watts <= kMostPowerWatts; watts += kPowerStepWatts) {
     fields.device.power_cap_watts = watts;
-    KeyRecord key = TuningKey(fields);
-    if (store_.HasWinner(key.bytes())) stored.push_back(std::move(key));
+    keys.push_back(TuningKey(fields));
+    bytes.push_back(keys.back().bytes());
+  }
+  const std::vector<bool> have = store_.HaveWinners(bytes);
+  std::vector<KeyRecord> stored;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (have[i]) stored.push_back(std::move(keys[i]));
   }
   return stored;
 }
@@ -89,14 +95,15 @@ bool Resolver::Confirm(const KernelTemplate& kernel_template, const Problem& pro
 Resolver::Choice Resolver::ChooseStoredUnder(const KeyRecord& key, Task& task) const {
   Choice choice;
   const Winners winners(store_);
-  std::optional<StoredWinner> winner = winners.Find(key, task.variants, nullptr);
+  const auto offered = [&](const Variant& variant) { return Offers(task, variant); };
+  std::optional<StoredWinner> winner = winners.Find(key, offered, nullptr);
   // Reading the tensors takes longer than all else of a start. Where nothing would be tuned, the only
   // winner is taken whatever they hold.
   const bool matters = options_.tuning != TuningMode::kNever || winners.HasSeveralClasses(key);
   if (winner.has_value() && winner->signature.has_value() && matters) {
     task.signature = Sign(task);
     if (task.signature.has_value()) {
-      winner = winners.Find(key, task.variants, &*task.signature);
+      winner = winners.Find(key, offered, &*task.signature);
     }
   }
   if (!winner.has_value()) return choice;

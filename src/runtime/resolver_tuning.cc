@@ -58,7 +58,9 @@ absl::StatusOr<Resolver::Choice> Resolver::ChooseByTuning(Task& task, const std:
   if (!reference.ok()) return reference.status();
 
   TuningRequest request;
-  request.variants = task.variants;
+  const absl::StatusOr<const std::vector<Variant>*> variants = ListVariants(task);
+  if (!variants.ok()) return variants.status();
+  request.variants = **variants;
   request.reference = *reference;
   request.arguments = task.arguments;
   request.pointers.resize(request.arguments.size());

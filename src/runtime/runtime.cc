@@ -55,7 +55,7 @@ absl::StatusOr<Opened> OpenAll(const Options& options, Platform platform, int de
     for (const absl::string_view name : expected) {
       // What is wrong with it is told to whoever asks for it.
       absl::StatusOr<KernelTemplate> parsed =
-          KernelTemplate::Parse(std::string(name), opened.builtin_files);
+          KernelTemplate::Parse(std::string(name), opened.builtin_files, platform);
       if (!parsed.ok()) continue;
       opened.templates[std::string(name)] = std::make_unique<KernelTemplate>(*std::move(parsed));
     }

@@ -53,7 +53,8 @@ class Runtime {
  public:
   // Unavailable when the device cannot be opened; an unusable cache is no error.
   // The built-in operations in `expected` are read meanwhile, which would else take a millisecond
-  // or two at their first use.
+  // at their first use; of these, only what is for `platform`: CompileVariants for another one finds
+  // no kernel.
   static absl::StatusOr<std::unique_ptr<Runtime>> Open(
       Options options, Platform platform, int device,
       absl::Span<const absl::string_view> expected = {});

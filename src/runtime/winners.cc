@@ -1,6 +1,5 @@
 #include "src/runtime/winners.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "src/tune/drift.h"
@@ -24,18 +23,16 @@ std::optional<DataSignature> SignatureIn(const Evidence& evidence) {
 
 }  // namespace
 
-std::optional<StoredWinner> Winners::Find(const KeyRecord& key,
-                                          const std::vector<Variant>& variants,
+std::optional<StoredWinner> Winners::Find(const KeyRecord& key, const Offered& offered,
                                           const DataSignature* live) const {
   std::optional<StoredWinner> nearest;
   for (int c = 0; c < (live == nullptr ? 1 : kMostDataClasses); ++c) {
     const std::optional<WinnerEntry> entry = store_.FindWinner(ClassKey(key, c));
     if (!entry.has_value()) break;
-    const auto is_named = [&](const Variant& v) { return v.id() == entry->variant; };
-    const auto it = std::find_if(variants.begin(), variants.end(), is_named);
-    if (it == variants.end()) continue;
+    absl::StatusOr<Variant> named = Variant::Parse(entry->variant);
+    if (!named.ok() || !offered(*named)) continue;
     StoredWinner winner;
-    winner.variant = *it;
+    winner.variant = *std::move(named);
     winner.code_key = entry->code_key;
     winner.origin = OriginOfLayer(entry->facts.layer);
     if (const absl::StatusOr<Evidence> evidence = EvidenceFromJson(entry->evidence);
@@ -43,12 +40,10 @@ std::optional<StoredWinner> Winners::Find(const KeyRecord& key,
       winner.gain = evidence->result.gain;
       winner.signature = SignatureIn(*evidence);
       for (const VariantEvidence& e : evidence->result.evidence) {
-        if (e.variant == *it) winner.winner_ns = e.median_ns;
+        if (e.variant == winner.variant) winner.winner_ns = e.median_ns;
       }
       for (const Variant& few : BestFew(evidence->result, 4)) {
-        if (std::find(variants.begin(), variants.end(), few) != variants.end()) {
-          winner.few.push_back(few);
-        }
+        if (few == winner.variant || offered(few)) winner.few.push_back(few);
       }
     }
     if (live != nullptr && winner.signature.has_value()) {

@@ -1,7 +1,7 @@
 // Stored winners: one for each class of data that a problem was tuned on.
 //
 //   Winners winners(store);
-//   std::optional<StoredWinner> w = winners.Find(tuning_key, variants, &live_signature);
+//   std::optional<StoredWinner> w = winners.Find(tuning_key, offered, &live_signature);
 //   if (w && w->other_class) ...       // the nearest; it was tuned on other data
 //   winners.Keep(tuning_key, entry, signature);
 //
@@ -9,6 +9,7 @@
 // cache from before, or a pack, is one class. Thread-safe as the store is.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,9 +41,10 @@ class Winners {
  public:
   explicit Winners(Store& store) : store_(store) {}
 
-  // The nearest class's; the first class's when `live` is null. A record that names none of
-  // `variants` is not believed.
-  std::optional<StoredWinner> Find(const KeyRecord& key, const std::vector<Variant>& variants,
+  // The nearest class's; the first class's when `live` is null. A record that names a variant
+  // which is not one of the problem's (`offered`) is not believed.
+  using Offered = std::function<bool(const Variant&)>;
+  std::optional<StoredWinner> Find(const KeyRecord& key, const Offered& offered,
                                    const DataSignature* live) const;
 
   // Whether there is more than one class's.

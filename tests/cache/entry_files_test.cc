@@ -57,6 +57,7 @@ TEST_F(EntryFilesTest, WhatOneNodeStoresAnotherFinds) {
   ExpectSame(*b->FindWinner(MakeWinner(1).key), MakeWinner(1));
   EXPECT_FALSE(b->FindCode("another").has_value());
   EXPECT_FALSE(b->FindWinner("another").has_value());
+  EXPECT_EQ(b->HaveWinners({"another", MakeWinner(1).key}), (std::vector<bool>{false, true}));
   EXPECT_THAT(*b->ListCode(), SizeIs(1));
   EXPECT_THAT(*b->ListWinners(), SizeIs(1));
   EXPECT_EQ(b->Usage()->code_entries, 1);

@@ -90,6 +90,30 @@ TEST_F(LayersTest, TheFirstLayerThatHasItAnswers) {
                           "hit " + packs + "/b.whetpack", "miss ", "hit memory", "hit memory"));
 }
 
+TEST_F(LayersTest, OneLookSaysWhichKeysHaveWinnersInAnyLayer) {
+  WritePackOf("a.whetpack", {2, 3});
+  ASSERT_TRUE(Open()->PutWinner(MakeWinner(1)).ok());
+  std::unique_ptr<LayeredCache> cache = OpenLayers();
+  ASSERT_TRUE(cache->PutWinner(MakeWinner(40)).ok());
+  std::vector<std::string> keys;
+  std::vector<bool> expected;
+  for (int n = 0; n < 45; ++n) {
+    keys.push_back(MakeWinner(n).key);
+    expected.push_back(n == 1 || n == 2 || n == 3 || n == 40);
+  }
+  const StoreCounters before = cache->counters();
+  EXPECT_EQ(cache->HaveWinners(keys), expected);
+  EXPECT_EQ(cache->HaveWinners({}), std::vector<bool>());
+  // Twice the same, and in another order than the layers'.
+  EXPECT_EQ(cache->HaveWinners({keys[3], keys[0], keys[3], keys[1]}),
+            (std::vector<bool>{true, false, true, true}));
+  EXPECT_TRUE(cache->HasWinner(keys[2]));
+  EXPECT_FALSE(cache->HasWinner(keys[4]));
+  EXPECT_EQ(OpenLayers(CachePolicy::kVerify)->HaveWinners(keys), std::vector<bool>(45));
+  EXPECT_EQ(cache->counters().winner_hits, before.winner_hits);
+  EXPECT_EQ(cache->counters().winner_misses, before.winner_misses);
+}
+
 TEST_F(LayersTest, EachPolicyReadsAndWritesWhatItSays) {
   WritePackOf("a.whetpack", {2});
   ASSERT_TRUE(Open()->PutCode(MakeCode(1)).ok());

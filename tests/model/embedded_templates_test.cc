@@ -162,8 +162,44 @@ TEST(EmbeddedTemplatesTest, EveryVariantOfEveryProblemSpecialises) {
         const Variant& variant = (*variants)[i];
         const absl::StatusOr<Specialization> s = t->Specialize(*problem, variant, target, limits);
         ASSERT_TRUE(s.ok()) << s.status();
+        EXPECT_TRUE(t->Offers(*problem, variant, target, limits)) << variant.id();
         EXPECT_EQ(s->entry, absl::StrCat(operation, "_", variant.kernel));
         EXPECT_FALSE(absl::StrContains(s->source, "#include \"")) << variant.id();
+      }
+    }
+  }
+}
+
+// What is read for one platform is for that platform what is read for all.
+TEST(EmbeddedTemplatesTest, OnePlatformAloneIsTheSameThere) {
+  const TemplateFiles files = Files();
+  for (const std::string& text : Problems()) {
+    std::string operation;
+    const FieldValues fields = *ParseFieldText(text, &operation);
+    const absl::StatusOr<KernelTemplate> all = KernelTemplate::Parse(operation, files);
+    ASSERT_TRUE(all.ok()) << all.status();
+    for (const std::string& target_text : kTargets) {
+      SCOPED_TRACE(absl::StrCat(text, " on ", target_text));
+      const Target target = *Target::Parse(target_text);
+      const DeviceLimits limits = LimitsOf(target);
+      const absl::StatusOr<KernelTemplate> one =
+          KernelTemplate::Parse(operation, files, target.platform);
+      ASSERT_TRUE(one.ok()) << one.status();
+      const Problem problem = *one->MakeProblem(fields);
+      EXPECT_EQ(problem.text(), all->MakeProblem(fields)->text());
+      EXPECT_EQ(one->VariantSetDigest(target.platform), all->VariantSetDigest(target.platform));
+      const Variant first = *all->DefaultVariant(problem, target, limits);
+      EXPECT_EQ(*one->DefaultVariant(problem, target, limits), first);
+      EXPECT_EQ(*one->ReferenceVariant(problem, target, limits),
+                *all->ReferenceVariant(problem, target, limits));
+      EXPECT_EQ(one->Specialize(problem, first, target, limits)->source,
+                all->Specialize(problem, first, target, limits)->source);
+      for (const std::string& other_text : kTargets) {
+        const Target other = *Target::Parse(other_text);
+        if (other.platform == target.platform) continue;
+        // Some kernels are for two platforms.
+        const absl::StatusOr<Variant> left = one->DefaultVariant(problem, other, LimitsOf(other));
+        EXPECT_TRUE(left.ok() || absl::IsUnimplemented(left.status())) << left.status();
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -249,6 +250,13 @@ TEST(VariantsTest, FitTheTargetTheProblemAndTheDevice) {
     EXPECT_EQ(Ids(t.Variants(problem, target, c.limits)), c.ids) << c.target;
     EXPECT_EQ(t.DefaultVariant(problem, target, c.limits)->id(), c.ids.substr(0, c.ids.find(' ')))
         << c.target;
+    for (const char* id :
+         {"cpu:block=16,vector=4", "cpu:block=8,vector=1", "gpu:threads=64", "gpu:threads=512",
+          "gpu:threads=100", "wide:tile=128", "wide:tile=512", "cpu:vector=4", "none"}) {
+      const bool listed = absl::StrContains(absl::StrCat(c.ids, " "), absl::StrCat(id, " "));
+      EXPECT_EQ(t.Offers(problem, *Variant::Parse(id), target, c.limits), listed)
+          << id << " on " << c.target;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,10 +55,13 @@ class WinnersTest : public ::testing::Test {
   KeyRecord key_ = KeyRecord("tuning").Add("problem", "p");
   std::vector<Variant> variants_ = {*Variant::Parse("k:a=1"), *Variant::Parse("k:a=2"),
                                     *Variant::Parse("k:a=3")};
+  const Winners::Offered offered_ = [this](const Variant& v) {
+    return std::find(variants_.begin(), variants_.end(), v) != variants_.end();
+  };
 };
 
 TEST_F(WinnersTest, EachClassOfDataHasItsWinnerAndTheNearestIsMarked) {
-  EXPECT_FALSE(winners_.Find(key_, variants_, nullptr).has_value());
+  EXPECT_FALSE(winners_.Find(key_, offered_, nullptr).has_value());
   Keep("k:a=1", Toggling(0.35));
   EXPECT_FALSE(winners_.HasSeveralClasses(key_));
   Keep("k:a=2", Toggling(0));
@@ -70,7 +74,7 @@ TEST_F(WinnersTest, EachClassOfDataHasItsWinnerAndTheNearestIsMarked) {
                {0.02, "k:a=2", false}, {0.22, "k:a=1", true},  {0.13, "k:a=2", true}};
   for (const auto& c : cases) {
     const DataSignature live = Toggling(c.rate);
-    const std::optional<StoredWinner> found = winners_.Find(key_, variants_, &live);
+    const std::optional<StoredWinner> found = winners_.Find(key_, offered_, &live);
     ASSERT_TRUE(found.has_value()) << c.rate;
     EXPECT_EQ(found->variant.id(), c.id) << c.rate;
     EXPECT_EQ(found->other_class, c.other_class) << c.rate << " " << found->distance;
@@ -78,7 +82,7 @@ TEST_F(WinnersTest, EachClassOfDataHasItsWinnerAndTheNearestIsMarked) {
     EXPECT_NEAR(found->gain, 1.5, 1e-5);
   }
   // Without data to look at, the first that was tuned.
-  EXPECT_EQ(winners_.Find(key_, variants_, nullptr)->variant.id(), "k:a=1");
+  EXPECT_EQ(winners_.Find(key_, offered_, nullptr)->variant.id(), "k:a=1");
 }
 
 TEST_F(WinnersTest, TheSameClassIsReplaced) {
@@ -86,14 +90,14 @@ TEST_F(WinnersTest, TheSameClassIsReplaced) {
   Keep("k:a=2", Toggling(0));
   Keep("k:a=3", Toggling(0.34));
   const DataSignature live = Toggling(0.35);
-  EXPECT_EQ(winners_.Find(key_, variants_, &live)->variant.id(), "k:a=3");
+  EXPECT_EQ(winners_.Find(key_, offered_, &live)->variant.id(), "k:a=3");
   EXPECT_EQ(store_->ListWinners()->size(), 2u);
 }
 
 TEST_F(WinnersTest, ARecordWithoutASignatureIsOfEveryClass) {
   Keep("k:a=1", std::nullopt);
   const DataSignature live = Toggling(0.35);
-  EXPECT_FALSE(winners_.Find(key_, variants_, &live)->other_class);
+  EXPECT_FALSE(winners_.Find(key_, offered_, &live)->other_class);
   Keep("k:a=2", Toggling(0.35));
   EXPECT_EQ(store_->ListWinners()->size(), 1u);
 }
@@ -110,8 +114,8 @@ TEST_F(WinnersTest, ARecordThatNamesNoVariantIsPassedOver) {
   Keep("k:a=9", Toggling(0.35));
   Keep("k:a=2", Toggling(0));
   const DataSignature live = Toggling(0.35);
-  EXPECT_EQ(winners_.Find(key_, variants_, &live)->variant.id(), "k:a=2");
-  EXPECT_FALSE(winners_.Find(key_, variants_, nullptr).has_value());
+  EXPECT_EQ(winners_.Find(key_, offered_, &live)->variant.id(), "k:a=2");
+  EXPECT_FALSE(winners_.Find(key_, offered_, nullptr).has_value());
 }
 
 // Shards of a list are tuned by several nodes, each into its own cache.
@@ -124,8 +128,8 @@ TEST_F(WinnersTest, ShardsAreMerged) {
   const auto merged = Merge({a.get(), b.get()}, *store_);
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_EQ(merged->winners_added, 2);
-  EXPECT_EQ(winners_.Find(key_, variants_, nullptr)->variant.id(), "k:a=1");
-  EXPECT_EQ(winners_.Find(other, variants_, nullptr)->variant.id(), "k:a=2");
+  EXPECT_EQ(winners_.Find(key_, offered_, nullptr)->variant.id(), "k:a=1");
+  EXPECT_EQ(winners_.Find(other, offered_, nullptr)->variant.id(), "k:a=2");
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ struct Resolution {
       Origin::kNone;     // kUserCache, kPack or kCompiled; kNone when there is nothing to run
   std::string compiler;  // "hostcxx 14.0.6", of the code that runs
   std::string code_key;  // its key record
-  int variants = 0;      // of the problem on this device
+  int variants = 0;      // of the problem on this device; 0 where nobody had to list them
   int compiled = 0;      // code objects compiled for this plan
   double gain =
       0;  // default variant's time over the winner's, as measured when it was tuned; 0: unknown
