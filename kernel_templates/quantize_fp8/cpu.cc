@@ -137,13 +137,31 @@ WHET_CPU_FN void Quantize(const Head& head, int64_t first, int64_t last, float g
   }
 }
 
-WHET_CPU_FN void Mean(Head& head) {
-  double sum[kDim] = {};
-  for (int64_t row = 0; row < kSeq; ++row) {
+// Adds rows [first, last) to the sums.
+WHET_CPU_FN void AddRows(const Head& head, int64_t first, int64_t last, double* sum) {
+  for (int64_t row = first; row < last; ++row) {
     const Element* x = head.x + row * SHAPE_X_STRIDE_S;
     for (int d = 0; d < kDim; ++d) sum[d] += static_cast<double>(ToF32(x[d]));
   }
-  const double rows = kSeq > 0 ? static_cast<double>(kSeq) : 1.0;
+}
+
+WHET_CPU_FN void Mean(Head& head) {
+  double sum[kDim] = {};
+  int64_t count = kSeq;
+  if constexpr (SHAPE_SAMPLED_MEAN != 0) {
+    // 16 rows of every 256 (gpu/mean_rows.h says why there).
+    count = 0;
+    for (int64_t chunk = 0; 256 * chunk < kSeq; ++chunk) {
+      int64_t first = 256 * chunk + int64_t{static_cast<uint32_t>(chunk) * 0x9e3779b1u >> 28} * 16;
+      if (first >= kSeq) first = 256 * chunk;
+      const int64_t last = first + 16 < kSeq ? first + 16 : kSeq;
+      AddRows(head, first, last, sum);
+      count += last - first;
+    }
+  } else {
+    AddRows(head, 0, kSeq, sum);
+  }
+  const double rows = count > 0 ? static_cast<double>(count) : 1.0;
   for (int d = 0; d < kDim; ++d) {
     const float mean = static_cast<float>(sum[d] / rows);
     head.mean[d] = __builtin_isfinite(mean) ? mean : 0.0f;

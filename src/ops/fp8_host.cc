@@ -27,11 +27,14 @@ void QuantizeHead(const HeadTask& task, int64_t index) {
   const int64_t offset = index / heads * x.strides()[0] + index % heads * x.strides()[1];
   std::vector<double> mean(static_cast<size_t>(dim), 0.0);
   std::vector<double> all(static_cast<size_t>(rows * dim));
+  int64_t counted = 0;
   for (int64_t row = 0; row < rows; ++row) {
+    const bool counts = !how.sampled_mean || InSampledMean(row, rows);
+    counted += counts;
     for (int64_t d = 0; d < dim; ++d) {
       const double value = x.At(offset + row * x.strides()[2] + d * x.strides()[3]);
       all[static_cast<size_t>(row * dim + d)] = value;
-      mean[static_cast<size_t>(d)] += value;
+      if (counts) mean[static_cast<size_t>(d)] += value;
     }
   }
   if (how.center) {
@@ -39,7 +42,7 @@ void QuantizeHead(const HeadTask& task, int64_t index) {
       // As the kernels keep it: an f32.
       double& m = mean[static_cast<size_t>(d)];
       m = static_cast<double>(
-          static_cast<float>(m / static_cast<double>(std::max<int64_t>(1, rows))));
+          static_cast<float>(m / static_cast<double>(std::max<int64_t>(1, counted))));
       if (!std::isfinite(m)) m = 0;
       task.out.mean.Set(index * dim + d, m);
     }

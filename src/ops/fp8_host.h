@@ -17,6 +17,7 @@ struct HostQuantization {
   int64_t scale_rows = 0;  // rows that share a scale: 0 (a head), or any other number
   bool power_of_two = false;
   bool center = false;
+  bool sampled_mean = false;  // centred on the mean of the rows of InSampledMean
   bool rotate = false;
   bool transpose = false;
   double multiplier = 1;

@@ -36,12 +36,16 @@ class Head {
       for (int64_t d = 0; d < dim_; ++d) mean_[static_cast<size_t>(d)] = given.At(index * dim_ + d);
     }
     if (center != 1 || rows_ == 0) return;
+    const bool sampled = problem.Integer("sampled_mean") != 0;
+    int64_t counted = 0;
     for (int64_t row = 0; row < rows_; ++row) {
+      if (sampled && !InSampledMean(row, rows_)) continue;
       const std::vector<double> values = Raw(row);
       for (size_t d = 0; d < values.size(); ++d) mean_[d] += values[d];
+      ++counted;
     }
     for (double& m : mean_) {
-      m /= static_cast<double>(rows_);
+      m /= static_cast<double>(counted);
       if (!std::isfinite(static_cast<float>(m))) m = 0;
     }
   }
@@ -129,6 +133,13 @@ void RotateRow(std::vector<double>* row) {
     const double part = (x[i] + x[64 + i] + x[128 + i]) * (2.0 / 3);
     for (size_t j = i; j < dim; j += 64) x[j] -= part;
   }
+}
+
+bool InSampledMean(int64_t row, int64_t rows) {
+  const auto chunk = static_cast<uint32_t>(row / 256);
+  int64_t first = int64_t{chunk} * 256 + int64_t{chunk * 0x9e3779b1u >> 28} * 16;
+  if (first >= rows) first = int64_t{chunk} * 256;
+  return row >= first && row < first + 16;
 }
 
 double ScaleForLargest(double largest, double multiplier, DType to, bool power_of_two) {

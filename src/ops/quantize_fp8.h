@@ -45,6 +45,10 @@ bool CanRotate(int64_t dim);
 // for 192 one of 64 and the reflection I - 2/3 J over the three parts. REQUIRES: CanRotate(row->size()).
 void RotateRow(std::vector<double>* row);
 
+// Whether the mean of a sample (the field sampled_mean) is taken over this of `rows` rows: 16 of every 256, in a row, at places
+// that a hash scatters.
+bool InSampledMean(int64_t row, int64_t rows);
+
 // s for the largest magnitude of (x - mean) R * multiplier among the elements that share it: largest / 448 (240 for e4m3fnuz),
 // rounded up to a power of two where asked. `multiplier` when there is nothing but zeros, so that the scale is 1.
 double ScaleForLargest(double largest, double multiplier, DType to, bool power_of_two);

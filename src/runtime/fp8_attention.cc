@@ -18,6 +18,9 @@ namespace {
 constexpr int64_t kRecipeProtocol =
     1;  // of measuring recipes; part of the key under which a choice is stored
 
+// From so many keys on a sample of them tells the mean.
+constexpr int64_t kSampledMeanKeys = 4096;
+
 // Frees itself. Moves only.
 class DeviceBuffer {
  public:
@@ -214,6 +217,11 @@ class Fp8AttentionImpl final : public Fp8Attention {
     return OperationFor("attention_forward_fp8").CompleteFields(std::move(fields));
   }
 
+  // Where keys are many, and nothing else needs all of them before they can be rounded, some tell the mean well enough, and reading
+  // them twice would take as long as all the rest.
+  bool SampledMean() const {
+    return recipe_.center && recipe_.scale_rows != 0 && shape_.seq_kv >= kSampledMeanKeys;
+  }
   bool LseShift() const { return shape_.lse && recipe_.center; }
 
   // What a recipe is stored under: the problem without what the recipe itself decides.
@@ -310,7 +318,8 @@ class Fp8AttentionImpl final : public Fp8Attention {
          {{"scale_rows", recipe_.scale_rows},
           {"power_of_two", int64_t{1}},
           {"rotate", int64_t{recipe_.rotate}},
-          {"center", int64_t{recipe_.center}}}},
+          {"center", int64_t{recipe_.center}},
+          {"sampled_mean", int64_t{SampledMean()}}}},
         {&v_, ValuePlan(), {{"transpose", int64_t{1}}}},
     };
     for (const auto& part : parts) {

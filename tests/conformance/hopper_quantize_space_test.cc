@@ -49,11 +49,18 @@ TEST_F(HopperQuantizeSpaceTest, TheDefaultIsWhatWasMeasuredBest) {
       {"rotate", int64_t{1}}, {"scale_rows", int64_t{64}}, {"center", int64_t{1}}};
   const Case cases[] = {
       {"queries", rotated, 128, "sm90:slots=4,blocks=1,lag_mib=20"},
-      {"keys, both remedies", both, 128, "sm90:slots=3,blocks=2,lag_mib=20"},
+      {"keys, both remedies", both, 128, "sm90:slots=3,blocks=2,lag_mib=28"},
       {"keys, one scale", {{"center", int64_t{1}}}, 128, "sm90:slots=4,blocks=1,lag_mib=28"},
       {"values", {{"transpose", int64_t{1}}}, 128, "sm90:slots=4,blocks=1,lag_mib=20"},
-      {"keys of 192", both, 192, "sm90:slots=4,blocks=1,lag_mib=20"},
-      {"keys of 64", both, 64, "sm90:slots=3,blocks=3,lag_mib=20"},
+      {"keys of 192", both, 192, "sm90:slots=4,blocks=1,lag_mib=28"},
+      {"keys of 64", both, 64, "sm90:slots=3,blocks=3,lag_mib=28"},
+      {"keys, centred on a sample",
+       {{"rotate", int64_t{1}},
+        {"scale_rows", int64_t{64}},
+        {"center", int64_t{1}},
+        {"sampled_mean", int64_t{1}}},
+       128,
+       "sm90:slots=4,blocks=1,lag_mib=20"},
       {"one token", {{"seq", int64_t{1}}}, 128, "sm90:slots=4,blocks=1,lag_mib=20"},
   };
   for (const Case& c : cases) {
@@ -73,6 +80,7 @@ TEST_F(HopperQuantizeSpaceTest, ThePortableKernelTakesTheRest) {
       {"one scale for all", {{"per_tensor", int64_t{1}}}, 128, ""},
       {"shifts of the log-sum-exp", {{"lse_shift", int64_t{1}}}, 128, ""},
       {"centred values", {{"transpose", int64_t{1}}, {"center", int64_t{1}}}, 128, ""},
+      {"one scale and a sample", {{"center", int64_t{1}}, {"sampled_mean", int64_t{1}}}, 128, ""},
       {"pointers of no alignment", {{"alignment", int64_t{2}}}, 128, ""},
       {"no tokens", {{"seq", int64_t{0}}}, 128, ""},
   };

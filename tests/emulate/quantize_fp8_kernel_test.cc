@@ -20,6 +20,7 @@ struct QuantizeCase {
   int64_t scale_rows;
   bool center, rotate, transpose, power_of_two;
   const char* data;
+  bool sampled_mean = false;
 };
 
 class QuantizeKernel : public ::testing::TestWithParam<QuantizeCase> {};
@@ -36,6 +37,7 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
                                                   {"dim", c.dim},
                                                   {"scale_rows", c.scale_rows},
                                                   {"center", int64_t{c.center}},
+                                                  {"sampled_mean", int64_t{c.sampled_mean}},
                                                   {"rotate", int64_t{c.rotate}},
                                                   {"transpose", int64_t{c.transpose}},
                                                   {"power_of_two", int64_t{c.power_of_two}}});
@@ -52,6 +54,7 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
                                                  .scale_rows = c.scale_rows,
                                                  .power_of_two = c.power_of_two,
                                                  .center = c.center,
+                                                 .sampled_mean = c.sampled_mean,
                                                  .rotate = c.rotate,
                                                  .transpose = c.transpose});
   HostTensor bytes = want.bytes.Clone(), scale = want.scale.Clone();
@@ -102,12 +105,15 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, QuantizeKernel,
-    ::testing::Values(QuantizeCase{"gfx950", 2, 130, 128, 64, true, true, false, true, "biased"},
-                      QuantizeCase{"gfx942", 2, 100, 128, 0, true, true, false, true, "biased"},
-                      QuantizeCase{"gfx950", 2, 70, 192, 64, false, true, false, true, "outlier"},
-                      QuantizeCase{"gfx942", 1, 65, 256, 64, false, true, false, true, "outlier"},
-                      QuantizeCase{"gfx950", 2, 100, 64, 0, false, false, true, false, "normal"},
-                      QuantizeCase{"gfx942", 2, 300, 72, 0, true, false, false, false, "biased"}));
+    ::testing::Values(
+        QuantizeCase{"gfx950", 2, 130, 128, 64, true, true, false, true, "biased"},
+        QuantizeCase{"gfx942", 2, 100, 128, 0, true, true, false, true, "biased"},
+        QuantizeCase{"gfx950", 2, 70, 192, 64, false, true, false, true, "outlier"},
+        QuantizeCase{"gfx942", 1, 65, 256, 64, false, true, false, true, "outlier"},
+        QuantizeCase{"gfx950", 2, 100, 64, 0, false, false, true, false, "normal"},
+        QuantizeCase{"gfx942", 2, 300, 72, 0, true, false, false, false, "biased"},
+        QuantizeCase{"gfx950", 1, 530, 64, 64, true, true, false, true, "biased", true},
+        QuantizeCase{"gfx942", 1, 270, 72, 0, true, false, false, true, "biased", true}));
 
 }  // namespace
 }  // namespace whet::emulator

@@ -125,6 +125,28 @@ TEST(QuantizeOnHostTest, EveryElementIsWithinHalfAStepAndLiesInItsPlace) {
   }
 }
 
+TEST(QuantizeOnHostTest, ASampledMeanIsThatOfSixteenRowsOfEvery256) {
+  for (const int64_t rows : {1, 15, 16, 17, 255, 256, 257, 300, 1000, 4096}) {
+    std::vector<int64_t> of_chunk(static_cast<size_t>((rows + 255) / 256), 0);
+    for (int64_t row = 0; row < rows; ++row) {
+      of_chunk[static_cast<size_t>(row / 256)] += InSampledMean(row, rows);
+    }
+    for (size_t c = 0; c < of_chunk.size(); ++c) {
+      const int64_t there = std::min<int64_t>(256, rows - static_cast<int64_t>(c) * 256);
+      EXPECT_GE(of_chunk[c], std::min<int64_t>(1, there)) << rows << " rows, chunk " << c;
+      EXPECT_LE(of_chunk[c], 16);
+      if (there == 256) {
+        EXPECT_EQ(of_chunk[c], 16);
+      }
+    }
+  }
+  // A head whose rows are all the same has that mean, whichever count.
+  HostTensor x = Data("normal", "x", {1, 1, 300, 8});
+  for (int64_t i = 0; i < 300 * 8; ++i) x.Set(i, static_cast<double>(i % 8) - 2);
+  const HostQuantized y = *QuantizeOnHost(x, {.center = true, .sampled_mean = true});
+  for (int64_t d = 0; d < 8; ++d) EXPECT_EQ(y.mean.At(d), static_cast<double>(d) - 2);
+}
+
 TEST(QuantizeOnHostTest, WhatIsNotFiniteBecomesNaNAndSpoilsNoScale) {
   HostTensor x = Data("normal", "x", {1, 1, 4, 8});
   x.Set(9, NAN);

@@ -20,7 +20,7 @@ constexpr int kRows = kThreads / 4;  // of a tile
 constexpr Int64 kSeq = SHAPE_SEQ;
 constexpr Int64 kHeads = static_cast<Int64>(SHAPE_BATCH) * SHAPE_HEADS;
 constexpr Int64 kTiles = (kSeq + kRows - 1) / kRows;
-constexpr int kChunkRows = 256;
+constexpr int kChunkRows = 256;  // as mean_rows.h has it
 constexpr Int64 kChunks = SHAPE_STATISTICS_CHUNKS;
 constexpr bool kStatistics = SHAPE_STATISTICS != 0;
 constexpr bool kRotatedLargest = SHAPE_ROTATE && SHAPE_SCALE_ROWS == 0;

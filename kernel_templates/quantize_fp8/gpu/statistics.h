@@ -1,6 +1,7 @@
 // The first phase of a head: each channel's sum, least and largest; the mean, and without rotation the largest centred magnitude.
 #pragma once
 
+#include "quantize_fp8/gpu/mean_rows.h"
 #include "quantize_fp8/gpu/plan.h"
 
 namespace {
@@ -76,7 +77,8 @@ WHET_DEVICE void finish_statistics(const Arguments& a, const Shared& s, Int64 he
     }
     float mean = 0.0f;
     if (SHAPE_CENTER == 1) {
-      mean = static_cast<float>(sum / static_cast<double>(kSeq > 0 ? kSeq : 1));
+      constexpr Int64 kMeanRows = whet::mean_rows(kSeq);
+      mean = static_cast<float>(sum / static_cast<double>(kMeanRows > 0 ? kMeanRows : 1));
       if (!(whet::magnitude(mean) < whet::infinity())) mean = 0.0f;
       a.mean[head * kDim + channel] = mean;
     }
@@ -124,8 +126,11 @@ WHET_DEVICE void bound_finite(const Stored* from, int rows, int channel, float (
 
 WHET_DEVICE void take_statistics(const Arguments& a, const Shared& s, Int64 head, Int64 chunk) {
   constexpr int kGroups = kThreads / kPieces;
-  const Int64 first = chunk * kChunkRows;
-  const int rows = static_cast<int>(kSeq - first < kChunkRows ? kSeq - first : kChunkRows);
+  constexpr bool kRunOnly = SHAPE_SAMPLED_MEAN && !kBounds;  // no other row matters here
+  constexpr int kMostRows = kRunOnly ? whet::kMeanRunRows : kChunkRows;
+  const Int64 run = whet::first_mean_row(chunk, kSeq);
+  const Int64 first = kRunOnly ? run : chunk * kChunkRows;
+  const int rows = static_cast<int>(kSeq - first < kMostRows ? kSeq - first : kMostRows);
   const int channel = thread() % kPieces * 8;
   const Stored* const from = head_rows(a, head) + first * SHAPE_X_STRIDE_S;
   float sum[8], least[8], most[8];
@@ -141,7 +146,10 @@ WHET_DEVICE void take_statistics(const Arguments& a, const Shared& s, Int64 head
       whet::load_piece(from + row * static_cast<Int64>(SHAPE_X_STRIDE_S), channel, value);
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        if (kSums) sum[e] += value[e];
+        if (kSums && (!SHAPE_SAMPLED_MEAN || kRunOnly ||
+                      static_cast<unsigned>(first + row - run) < whet::kMeanRunRows)) {
+          sum[e] += value[e];
+        }
         if (kBounds) least[e] = whet::min_float(least[e], value[e]);
         if (kBounds) most[e] = whet::max_float(most[e], value[e]);
       }

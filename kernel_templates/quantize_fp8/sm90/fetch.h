@@ -37,7 +37,8 @@ class HeadFacts {
       if (kHeadScale) scale_ = seen_pair(head_word(a, head, kLargestBits));
     } else {
       const uint4 words = seen_four(head_word(a, head, 0));
-      scale_ = make_uint2(words.z, words.w | (words.x == static_cast<Uint32>(kChunks) ? 2u : 0u));
+      scale_ = make_uint2(words.z,
+                          words.w | (words.x == static_cast<Uint32>(kStatisticsItems) ? 2u : 0u));
     }
   }
   __device__ __forceinline__ bool valid() const {
@@ -77,18 +78,21 @@ class Fetcher {
     while (index < kItems) {
       const int later = kStatistics ? claim() : next + blocks;  // long before it is needed
       const Item item = item_at(index);
-      if (item.statistics) {
+      if (!item.statistics) {
+        fetch(item.head, item.part, kBytes);
+      } else if (kSampled) {
+        fetch(item.head, item.part, kStatisticsLast);
+      } else {
         const int last = item.part * 2 + 1 < kTiles ? item.part * 2 + 1 : kTiles - 1;
 #pragma unroll 1
         for (int tile = item.part * 2; tile <= last; ++tile) {
           fetch(item.head, tile, tile == last ? kStatisticsLast : kStatisticsMore);
         }
-      } else {
-        fetch(item.head, item.part, kBytes);
       }
       index = kStatistics ? __shfl_sync(0xffffffffu, next, 0) : next;
       next = later;
     }
+    while (told_ < steps_) tell(true);
     const int slot = await_slot();
     if (lane_ == 0) block_.shared().command[slot].kind = kStop;
     __syncwarp();
@@ -100,7 +104,8 @@ class Fetcher {
   const Arguments& a_;
   const Block& block_;
   int lane_;
-  int steps_ = 0;
+  int steps_ = 0;  // tiles that were asked for
+  int told_ = 0;   // of these, tiles that the others were told of
   Uint64 once_;
 
   __device__ __forceinline__ int claim() {
@@ -115,32 +120,68 @@ class Fetcher {
     return slot;
   }
 
-  // Asks for a tile and tells the others what to do with it.
+  // Asks for a tile. What the others do with it they are told once it is known: a tile's bytes wait for its head's statistics, while
+  // rows of the tiles behind it are on their way to the slots that are free. A tile that waits depends on items that were claimed
+  // before it, and so does what waits for its turn behind it.
   __device__ __forceinline__ void fetch(int head, int tile, Kind kind) {
+    if (told_ + kSlots == steps_) tell(true);
     HeadFacts facts;
-    if (kStatistics && kind == kBytes)
+    const bool first_untold = told_ == steps_;
+    if (kStatistics && kind == kBytes && first_untold) {
       facts.ask(a_, head, lane_);  // the answer is on its way while rows are asked for
+    }
     const int slot = await_slot();
-    load(head, tile, slot, kind == kBytes);
+    if (kSampled && kind == kStatisticsLast) {
+      load_sample(head, tile, slot);
+    } else {
+      load(head, tile, slot, kind == kBytes);
+    }
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
                      sm90::shared_address(&block_.shared().full[slot]))
                  : "memory");
     ++steps_;
-    Command command = {kind, head, tile, 0, 0.0f, {}};
-    if (kStatistics && kind == kBytes) {
-      await_facts(head, &facts);
+    const Command command = {kind, head, tile, 0, 0.0f, {}};
+    if (first_untold && (!kStatistics || kind != kBytes || facts.valid())) {
+      deliver(command, facts);
+      return;
+    }
+    if (lane_ == 0) block_.shared().command[slot] = command;
+    __syncwarp();
+    while (told_ < steps_ && tell(false)) {
+    }
+  }
+
+  // Tells of the oldest tile that the others were not told of: if it can be done now, or in any case.
+  __device__ __forceinline__ bool tell(bool wait) {
+    const Command command = block_.shared().command[told_ % kSlots];
+    HeadFacts facts;
+    if (kStatistics && command.kind == kBytes) {
+      facts.ask(a_, command.head, lane_);
+      if (!facts.valid()) {
+        if (!wait) return false;
+        await_facts(command.head, &facts);
+      }
+    }
+    deliver(command, facts);
+    return true;
+  }
+
+  __device__ __forceinline__ void deliver(Command command, const HeadFacts& facts) {
+    const int slot = told_ % kSlots;
+    if (kStatistics && command.kind == kBytes) {
       if (kSums) facts.channels(block_.channels(slot), lane_);
       if (kHeadScale) {
         const float scale = scale_for(facts.largest() * a_.multiplier, a_.multiplier);
         command.factor = a_.multiplier / scale;
         command.clean = facts.infinities();
-        if (tile == 0 && lane_ == 0) a_.scale[head] = scale / a_.multiplier;
+        if (command.tile == 0 && lane_ == 0) a_.scale[command.head] = scale / a_.multiplier;
       }
     }
-    if (SHAPE_CENTER == 2) load_channels(head, slot);
+    if (SHAPE_CENTER == 2) load_channels(command.head, slot);
     if (lane_ == 0) block_.shared().command[slot] = command;
     __syncwarp();
     arrive_full(slot);
+    ++told_;
   }
 
   __device__ __forceinline__ void await_facts(int head, HeadFacts* facts) {
@@ -182,6 +223,40 @@ class Fetcher {
               "l"(at), "r"(bytes), "l"(once_)
               : "memory");
         } else {
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(at),
+                       "r"(bytes)
+                       : "memory");
+        }
+      }
+    }
+  }
+
+  // The rows of eight chunks that count for a mean, as one tile.
+  __device__ __forceinline__ void load_sample(int head, int part, int slot) {
+    constexpr int kPieces = kDim / 8, kPeriod = kPieces == 24 ? 3 : 1;
+    constexpr int kPeriodRows = 32 * kPeriod / kPieces;
+    const Stored* const x = head_rows(a_, head);
+    const Uint32 to = sm90::shared_address(block_.tile(slot));
+#pragma unroll 1
+    for (int run = 0; run < kTileRuns; ++run) {
+      const Int64 chunk = static_cast<Int64>(part) * kTileRuns + run;
+      const Int64 first = first_mean_row(chunk, kSeq);
+      const int rows =
+          chunk < kChunks && first < kSeq
+              ? (kSeq - first < kMeanRunRows ? static_cast<int>(kSeq - first) : kMeanRunRows)
+              : 0;
+#pragma unroll
+      for (int p = 0; p < kPeriod; ++p) {
+        const int piece = 32 * p + lane_;
+        const int row = piece / kPieces, column = piece % kPieces;
+#pragma unroll
+        for (int r = 0; r < kMeanRunRows; r += kPeriodRows) {
+          const int bytes = row + r < rows ? 16 : 0;
+          const Stored* const at =
+              bytes ? x + (first + row + r) * static_cast<Int64>(SHAPE_X_STRIDE_S) + 8 * column
+                    : a_.x;
+          const Uint32 place = to + static_cast<Uint32>(row_offset(kMeanRunRows * run) +
+                                                        (row + r) * kPitch + 16 * column);
           asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(at),
                        "r"(bytes)
                        : "memory");

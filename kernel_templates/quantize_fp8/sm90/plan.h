@@ -1,12 +1,13 @@
 // What quantising on Hopper is made of: shapes, the order of work, and what lies in shared memory.
 //
 // Blocks claim items in order: the statistics of 256 rows of a head, or the bytes of a tile of 128 rows. A head's bytes come kLag
-// heads after its statistics: late enough for these to be there, early enough for its rows to be still in the L2 cache. A waiting
+// heads after its statistics (all heads' statistics come first where these are of some rows only, 16 of every 256): late enough for these to be there, early enough for its rows to be still in the L2 cache. A waiting
 // item depends on items that were claimed before it, so a launch ends however few of its blocks run at a time.
 #pragma once
 
 #include "common/gpu.h"
 #include "common/sm90.h"
+#include "quantize_fp8/gpu/mean_rows.h"
 
 namespace whet {
 namespace quantize {
@@ -26,17 +27,23 @@ constexpr int kTiles = static_cast<int>((kSeq + kRows - 1) / kRows);
 constexpr int kChunks = SHAPE_STATISTICS_CHUNKS;  // of 256 rows
 
 constexpr bool kStatistics = SHAPE_STATISTICS != 0;
+constexpr bool kSampled = SHAPE_SAMPLED_MEAN != 0;
+static_assert(kRows % kMeanRunRows == 0, "a tile of a sample holds whole runs");
+constexpr int kTileRuns = kRows / kMeanRunRows;
+constexpr int kStatisticsItems =
+    kSampled ? (kChunks + kTileRuns - 1) / kTileRuns : kChunks;  // of a head
 constexpr bool kSums = SHAPE_CENTER == 1;
 constexpr bool kHeadScale = SHAPE_SCALE_ROWS == 0;
 constexpr bool kBounds =
     kSums && kHeadScale;  // of channels: what the largest centred magnitude is made of
+static_assert(!(kSampled && kHeadScale), "a head's largest element is among all rows");
 constexpr bool kLargest = kHeadScale && !kSums;
 
 constexpr Int64 kHeadBytes = kSeq * kDim * 2;
 constexpr Int64 kWantedLag =
     (static_cast<Int64>(TUNE_LAG_MIB) * 1048576 + kHeadBytes - 1) / kHeadBytes;
-constexpr Int64 kLag = kWantedLag < kHeads ? kWantedLag : kHeads;
-constexpr Int64 kFirstItems = kStatistics ? kLag * kChunks : 0;
+constexpr Int64 kLag = !kSampled && kWantedLag < kHeads ? kWantedLag : kHeads;
+constexpr Int64 kFirstItems = kStatistics ? kLag * kStatisticsItems : 0;
 constexpr Int64 kRoundItems = kStatistics ? kChunks + kTiles : kTiles;
 constexpr Int64 kRoundsItems = kStatistics ? (kHeads - kLag) * kRoundItems : 0;
 constexpr Int64 kItems =
@@ -46,14 +53,14 @@ static_assert(kItems < 2147000000, "items are counted in an int");
 struct Item {
   bool statistics;
   int head;
-  int part;  // chunk or tile
+  int part;  // chunk, or tile of a sample; of bytes a tile
 };
 
 // Item `index` of the order: first kLag heads of statistics, then rounds of one head's statistics and another's bytes, two tiles
 // for each chunk, then the bytes that are left.
 WHET_DEVICE Item item_at(int index) {
   if (kStatistics) {
-    if (index < kFirstItems) return {true, index / kChunks, index % kChunks};
+    if (index < kFirstItems) return {true, index / kStatisticsItems, index % kStatisticsItems};
     index -= static_cast<int>(kFirstItems);
     if (index < kRoundsItems) {
       const int round = index / static_cast<int>(kRoundItems);
@@ -69,7 +76,7 @@ WHET_DEVICE Item item_at(int index) {
 
 // Words of the workspace: counters, four words of each head, and what a head's statistics are made of.
 constexpr int kClaimed = 0, kFinished = 1, kHeadWords = 8;
-constexpr int kDone = 0;         // chunks whose statistics are there
+constexpr int kDone = 0;         // items whose statistics are there
 constexpr int kLargestBits = 2;  // of the largest magnitude
 constexpr int kInfinite =
     3;  // 1 when there may be infinities to make NaN of; with sums 2 more once this pair is valid

@@ -42,7 +42,7 @@ class Publisher {
       whet::publish();
       done = whet::add(head_word(a_, head, kDone), 1);
     }
-    if (!kSums || __shfl_sync(0xffffffffu, done, 0) != kChunks - 1) return;
+    if (!kSums || __shfl_sync(0xffffffffu, done, 0) != kStatisticsItems - 1) return;
     whet::publish();
     __syncwarp();
     finish(head);
@@ -84,7 +84,7 @@ class Publisher {
     }
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) {
-      float mean = static_cast<float>(sum[i] / static_cast<double>(kSeq));
+      float mean = static_cast<float>(sum[i] / static_cast<double>(mean_rows(kSeq)));
       if (!(fabsf(mean) < float_from_bits(0x7f800000u))) mean = 0.0f;
       a_.mean[head * static_cast<Int64>(kDim) + 32 * i + lane_] = mean;
       scratch[32 * i + lane_] = -mean;
