@@ -96,10 +96,11 @@ Resolver::Choice Resolver::ChooseStoredUnder(const KeyRecord& key, Task& task) c
   Choice choice;
   const Winners winners(store_);
   const auto offered = [&](const Variant& variant) { return Offers(task, variant); };
-  std::optional<StoredWinner> winner = winners.Find(key, offered, nullptr);
   // Reading the tensors takes longer than all else of a start. Where nothing would be tuned, the only
-  // winner is taken whatever they hold.
+  // winner is taken whatever they hold, and whatever its evidence says.
   const bool matters = options_.tuning != TuningMode::kNever || winners.HasSeveralClasses(key);
+  std::optional<StoredWinner> winner =
+      matters ? winners.Find(key, offered, nullptr) : winners.FindBriefly(key, offered);
   if (winner.has_value() && winner->signature.has_value() && matters) {
     task.signature = Sign(task);
     if (task.signature.has_value()) {

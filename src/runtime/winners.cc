@@ -21,6 +21,17 @@ std::optional<DataSignature> SignatureIn(const Evidence& evidence) {
   return *std::move(read);
 }
 
+// The entry's, but for its evidence; nothing when its variant is not offered.
+std::optional<StoredWinner> WinnerIn(const WinnerEntry& entry, const Winners::Offered& offered) {
+  absl::StatusOr<Variant> named = Variant::Parse(entry.variant);
+  if (!named.ok() || !offered(*named)) return std::nullopt;
+  StoredWinner winner;
+  winner.variant = *std::move(named);
+  winner.code_key = entry.code_key;
+  winner.origin = OriginOfLayer(entry.facts.layer);
+  return winner;
+}
+
 }  // namespace
 
 std::optional<StoredWinner> Winners::Find(const KeyRecord& key, const Offered& offered,
@@ -29,12 +40,9 @@ std::optional<StoredWinner> Winners::Find(const KeyRecord& key, const Offered& o
   for (int c = 0; c < (live == nullptr ? 1 : kMostDataClasses); ++c) {
     const std::optional<WinnerEntry> entry = store_.FindWinner(ClassKey(key, c));
     if (!entry.has_value()) break;
-    absl::StatusOr<Variant> named = Variant::Parse(entry->variant);
-    if (!named.ok() || !offered(*named)) continue;
-    StoredWinner winner;
-    winner.variant = *std::move(named);
-    winner.code_key = entry->code_key;
-    winner.origin = OriginOfLayer(entry->facts.layer);
+    std::optional<StoredWinner> there = WinnerIn(*entry, offered);
+    if (!there.has_value()) continue;
+    StoredWinner winner = *std::move(there);
     if (const absl::StatusOr<Evidence> evidence = EvidenceFromJson(entry->evidence);
         evidence.ok()) {
       winner.gain = evidence->result.gain;
@@ -53,6 +61,15 @@ std::optional<StoredWinner> Winners::Find(const KeyRecord& key, const Offered& o
     if (!nearest.has_value() || winner.distance < nearest->distance) nearest = std::move(winner);
   }
   return nearest;
+}
+
+std::optional<StoredWinner> Winners::FindBriefly(const KeyRecord& key,
+                                                 const Offered& offered) const {
+  const std::optional<WinnerEntry> entry = store_.FindWinner(ClassKey(key, 0));
+  if (!entry.has_value()) return std::nullopt;
+  std::optional<StoredWinner> winner = WinnerIn(*entry, offered);
+  if (winner.has_value()) winner->gain = GainInJson(entry->evidence);
+  return winner;
 }
 
 bool Winners::HasSeveralClasses(const KeyRecord& key) const {

@@ -47,6 +47,9 @@ class Winners {
   std::optional<StoredWinner> Find(const KeyRecord& key, const Offered& offered,
                                    const DataSignature* live) const;
 
+  // The first class's variant, code and gain, without what else its evidence says.
+  std::optional<StoredWinner> FindBriefly(const KeyRecord& key, const Offered& offered) const;
+
   // Whether there is more than one class's.
   bool HasSeveralClasses(const KeyRecord& key) const;
 

@@ -146,6 +146,50 @@ absl::StatusOr<VariantEvidence> VariantFromJson(const Json& json) {
   return e;
 }
 
+// Ends the reading at the outermost object's "gain".
+class GainFinder final : public nlohmann::json_sax<Json> {
+ public:
+  double gain() const { return gain_; }
+
+  bool null() override { return !wanted_; }
+  bool boolean(bool) override { return !wanted_; }
+  bool number_integer(number_integer_t value) override { return Take(static_cast<double>(value)); }
+  bool number_unsigned(number_unsigned_t value) override {
+    return Take(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override { return Take(value); }
+  bool string(string_t&) override { return !wanted_; }
+  bool binary(binary_t&) override { return !wanted_; }
+  bool start_object(std::size_t) override { return Open(); }
+  bool end_object() override { return Close(); }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& key) override {
+    wanted_ = depth_ == 1 && key == "gain";
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool Take(double value) {
+    if (wanted_) gain_ = value;
+    return !wanted_;
+  }
+  bool Open() {
+    ++depth_;
+    return !wanted_;
+  }
+  bool Close() {
+    --depth_;
+    return true;
+  }
+  int depth_ = 0;
+  bool wanted_ = false;  // the value that comes next is it
+  double gain_ = 0;
+};
+
 }  // namespace
 
 std::string VariantEvidenceToJson(const VariantEvidence& evidence) {
@@ -180,6 +224,12 @@ std::string EvidenceToJson(const TuningResult& result, const EvidenceContext& co
   json["variants"] = std::move(variants);
   // Reasons carry compiler output, which may be any bytes.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+double GainInJson(absl::string_view text) {
+  GainFinder finder;
+  Json::sax_parse(text.begin(), text.end(), &finder);
+  return finder.gain();
 }
 
 absl::StatusOr<Evidence> EvidenceFromJson(absl::string_view text) {

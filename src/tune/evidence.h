@@ -45,5 +45,8 @@ absl::StatusOr<VariantEvidence> VariantEvidenceFromJson(absl::string_view json);
 // InvalidArgument for what is no JSON object of this format (a newer format included), naming what
 // is wrong. Accepts any text: numbers out of range and unknown names cannot hurt.
 absl::StatusOr<Evidence> EvidenceFromJson(absl::string_view json);
+// Its gain alone, without reading what is behind it: the samples of all variants take a millisecond,
+// which a start that needs nothing else does not have. 0 where there is none.
+double GainInJson(absl::string_view json);
 
 }  // namespace whet

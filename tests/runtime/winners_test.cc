@@ -62,6 +62,7 @@ class WinnersTest : public ::testing::Test {
 
 TEST_F(WinnersTest, EachClassOfDataHasItsWinnerAndTheNearestIsMarked) {
   EXPECT_FALSE(winners_.Find(key_, offered_, nullptr).has_value());
+  EXPECT_FALSE(winners_.FindBriefly(key_, offered_).has_value());
   Keep("k:a=1", Toggling(0.35));
   EXPECT_FALSE(winners_.HasSeveralClasses(key_));
   Keep("k:a=2", Toggling(0));
@@ -83,6 +84,11 @@ TEST_F(WinnersTest, EachClassOfDataHasItsWinnerAndTheNearestIsMarked) {
   }
   // Without data to look at, the first that was tuned.
   EXPECT_EQ(winners_.Find(key_, offered_, nullptr)->variant.id(), "k:a=1");
+  const std::optional<StoredWinner> brief = winners_.FindBriefly(key_, offered_);
+  ASSERT_TRUE(brief.has_value());
+  EXPECT_EQ(brief->variant.id(), "k:a=1");
+  EXPECT_EQ(brief->gain, winners_.Find(key_, offered_, nullptr)->gain);
+  EXPECT_FALSE(brief->signature.has_value());
 }
 
 TEST_F(WinnersTest, TheSameClassIsReplaced) {

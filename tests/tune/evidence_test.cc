@@ -87,6 +87,23 @@ TEST(EvidenceTest, GoldenText) {
             R"("high_ns":0.0}]})");
 }
 
+TEST(EvidenceTest, TheGainAloneIsTheOutermostOne) {
+  const struct {
+    const char* json;
+    double gain;
+  } cases[] = {
+      {R"({"format": 1, "gain": 1.25, "variants": [{"gain": 3}]})", 1.25},
+      {R"({"seconds": {"gain": 7}, "gain": 2})", 2},
+      {R"({"variants": [{"gain": 3}]})", 0},
+      {R"({"gain": null})", 0},
+      {R"({"gain": {"gain": 4}})", 0},
+      {R"([{"gain": 4}])", 0},
+      {R"({"gain": 1.5, what follows is not read)", 1.5},
+      {"", 0},
+  };
+  for (const auto& c : cases) EXPECT_EQ(GainInJson(c.json), c.gain) << c.json;
+}
+
 TEST(EvidenceTest, ForeignTextIsRefused) {
   for (const char* text : {"", "{", "[]", "null", "{}", R"({"format":2,"winner":"k:a=1"})",
                            R"({"format":"1"})", R"({"format":1,"winner":7})",

@@ -71,14 +71,29 @@ class PlanTable {
     std::vector<std::atomic<Entry*>> entries;
   };
 
-  // Multiply-rotate over the words, a few nanoseconds for thirty fields; the key itself is
-  // compared, so quality only costs probes.
+  // Over the words in four lanes, since each step waits for the one before it: thirty fields take
+  // some ten nanoseconds, and forty in one lane. The key itself is compared, so quality only costs
+  // probes.
+  static uint64_t Mix(uint64_t h, int64_t field) {
+    h = (h ^ static_cast<uint64_t>(field)) * 0x9FB21C651E98DF25u;
+    return h ^ (h >> 29);
+  }
   static uint64_t Hash(const PlanKey& key) {
-    uint64_t h = reinterpret_cast<uintptr_t>(key.kernel_template) * 0x9E3779B97F4A7C15u;
-    for (const int64_t field : key.fields) {
-      h = (h ^ static_cast<uint64_t>(field)) * 0x9FB21C651E98DF25u;
-      h ^= h >> 29;
+    const uint64_t seed = reinterpret_cast<uintptr_t>(key.kernel_template) * 0x9E3779B97F4A7C15u;
+    uint64_t lanes[4] = {seed, seed + 1, seed + 2, seed + 3};
+    const int64_t* const fields = key.fields.data();
+    const size_t size = key.fields.size();
+    size_t i = 0;
+    for (; i + 4 <= size; i += 4) {
+      lanes[0] = Mix(lanes[0], fields[i]);
+      lanes[1] = Mix(lanes[1], fields[i + 1]);
+      lanes[2] = Mix(lanes[2], fields[i + 2]);
+      lanes[3] = Mix(lanes[3], fields[i + 3]);
     }
+    for (; i < size; ++i) lanes[0] = Mix(lanes[0], fields[i]);
+    const uint64_t first = Mix(lanes[0], static_cast<int64_t>(lanes[1]));
+    const uint64_t second = Mix(lanes[2], static_cast<int64_t>(lanes[3]));
+    const uint64_t h = Mix(first, static_cast<int64_t>(second));
     return h ^ (h >> 32);
   }
   static void Place(Slots& slots, Entry* entry);
