@@ -9,6 +9,7 @@
 
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "src/base/clock.h"
 #include "tests/cache/cache_fixture.h"
 
@@ -417,7 +418,10 @@ TEST_F(StoreTest, ProcessesStartingAtOnceShareOneFile) {
         good = good && store->PutCode(MakeCode(p * 10 + i)).ok();
         good = good && store->FindCode(MakeCode(p * 10 + i).key).has_value();
       }
-      good = good && log_.warnings().empty();
+      // On a busy machine a write may well take a second, which is said and is no fault.
+      for (const std::string& warning : log_.warnings()) {
+        good = good && absl::StrContains(warning, "writing to the cache");
+      }
       store.reset();
       _exit(good ? 0 : 1);
     }
