@@ -20,9 +20,9 @@
 
 namespace attention {
 
-WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, float* lse,
-                         float scale) {
-  Rows rows(shared, warpgroup, out, lse, scale);
+WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, float* lse, float scale,
+                         const TensorMap* o_map) {
+  Rows rows(shared, warpgroup, out, lse, scale, o_map);
   Work work = rows.side.mailbox.take();
   while (work.query_block >= 0) {
     if (!rows.first_tile(work)) {
@@ -30,13 +30,14 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       continue;
     }
     // From here a tile's output and the next tile's scores go together, also from one work to the next.
-    int tile = rows.item.tiles - 1;  // the one whose probabilities are in rows.p
+    int tile = rows.item.tiles - 1;  // the one whose probabilities there are
     int adds = 1;
+    if (tile == 0) rows.next = rows.side.mailbox.take();
 #pragma unroll 1
     for (;;) {
 #pragma unroll 1
       while (tile > 0) rows.step<kLaterStep>(--tile);
-      work = rows.side.mailbox.take();
+      work = rows.next;
       if (work.query_block < 0 || !rows.begin(work)) break;
       tile = rows.item.tiles - 1;
       rows.step<kFirstStep>(tile);
@@ -52,6 +53,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
     rows.finish(adds);
   }
   if (rows.unwritten) rows.write_done();
+  if constexpr (kStaged) whet::sm90::store_wait();
 }
 
 }  // namespace attention
@@ -61,7 +63,8 @@ using namespace attention;
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     WHET_ENTRY(const unsigned short* q, const unsigned short* k, const unsigned short* v,
                unsigned short* o, float* lse, float scale, const __grid_constant__ TensorMap q_map,
-               const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
+               const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
+               const __grid_constant__ TensorMap o_map) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // Swizzled panels must start at multiples of 1024 bytes.
   const Uint32 shared = (whet::sm90::shared_address(dynamic_shared) + 1023u) & ~1023u;
@@ -70,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     whet::sm90::prefetch_map(&q_map);
     whet::sm90::prefetch_map(&k_map);
     whet::sm90::prefetch_map(&v_map);
+    if constexpr (kStaged) whet::sm90::prefetch_map(&o_map);
     init_barriers(shared + kBarriersAt);
   }
   init_suspicions(shared);
@@ -78,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   run_roles(
       shared, q_map, [&] { load_keys_and_values(shared, k_map, v_map); },
       [&](int warpgroup) {
-        consume(shared, warpgroup, o, lse, scale);
+        consume(shared, warpgroup, o, lse, scale, &o_map);
         if constexpr (SHAPE_CAUSAL) repair(shared, q, k, v, o, scale * 1.44269504088896340736f);
       });
 }

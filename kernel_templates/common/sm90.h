@@ -103,6 +103,26 @@ WHET_DEVICE void load_tile(Uint32 to, const TensorMap* map, Uint32 barrier, int 
       : "memory");
 }
 
+// Copies a box from shared memory to the tensor at (d, s, h, b); what lies outside the tensor is left out. One thread calls it, after the
+// threads that wrote the box called fence_for_copies(), and then store_commit().
+WHET_DEVICE void store_tile(const TensorMap* map, Uint32 from, int d, int s, int h, int b) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+          map),
+      "r"(from), "r"(d), "r"(s), "r"(h), "r"(b)
+      : "memory");
+}
+WHET_DEVICE void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Returns when the thread's stores have read shared memory, or have been done.
+WHET_DEVICE void store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+WHET_DEVICE void store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
+}
+// Between a thread's own writes to shared memory and the copies that read them.
+WHET_DEVICE void fence_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // Raises or lowers this warpgroup's registers per thread; every warp of the warpgroup calls it.
 template <int kRegisters>
 WHET_DEVICE void grow_registers() {
@@ -121,6 +141,13 @@ WHET_DEVICE void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Within 1 unit in the last place; zero for infinity.
+WHET_DEVICE float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Two floats as BF16, `low` in the lower half.
 WHET_DEVICE Uint32 pack_bf16(float low, float high) {
   Uint32 packed;
@@ -135,11 +162,25 @@ WHET_DEVICE Uint32 add_zero_times_bf16(Uint32 sum, Uint32 x) {
   return result;
 }
 
+// sum + x * y for two BF16 values each.
+WHET_DEVICE Uint32 add_product_bf16(Uint32 sum, Uint32 x, Uint32 y) {
+  Uint32 result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
+  return result;
+}
+
 // Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 WHET_DEVICE void load_matrices(Uint32 (&to)[4], Uint32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
+               : "memory");
+}
+
+// The other way round.
+WHET_DEVICE void store_matrices(Uint32 address, const Uint32 (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
                : "memory");
 }
 

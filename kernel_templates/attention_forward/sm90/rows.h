@@ -18,6 +18,7 @@ struct Rows {
   Consumer<kKBytes, kVBytes, kPingPong> side;
   unsigned short* out;
   float* lse;
+  const TensorMap* o_map;
   bool negated;  // a negative scale turns the order of the scores round: they are negated instead
   float scale;   // positive, with log2(e); zero becomes too small to matter
   int warp;
@@ -28,18 +29,22 @@ struct Rows {
   Query query;
   Item item;
   float o[kDv / 2];
-  Uint32 p[kBlockKv / 4];
+  Uint32 p[kBlockKv / 4];       // what the products that run read
+  Uint32 next_p[kBlockKv / 4];  // with kSpeculate: of the last tile, whose P V comes next
   Softmax state;
+  bool guesses = true;  // a guess for the last work's first tile was right, or would have been
+  bool half = false;    // no row sees the upper half of the work's first tile
+  Work next;            // taken during a work's last step
 
-  Item before;  // the work before, until its result is known
   Result done;  // of the work before, while its output is still in o
   bool unwritten = false;
 
   __device__ __forceinline__ Rows(Uint32 shared, int warpgroup, unsigned short* to, float* to_lse,
-                                  float raw_scale)
+                                  float raw_scale, const TensorMap* to_map)
       : side(shared, warpgroup, static_cast<int>(threadIdx.x) % 32),
         out(to),
         lse(to_lse),
+        o_map(to_map),
         negated(raw_scale < 0.0f),
         scale(fmaxf(fabsf(raw_scale), 1e-30f) * 1.44269504088896340736f),
         warp(whet::sm90::uniform(static_cast<int>(threadIdx.x) / 32 % 4)),
@@ -66,8 +71,13 @@ struct Rows {
       side.release_q();
     }
   }
+  __device__ __forceinline__ void finish_result() {
+    done.head = item.head;
+    done.row = item.row;
+    result_of(done, state, scale, lse, side.lane);
+  }
   __device__ __forceinline__ void write_done() {
-    write_result(done, o, out, side.shared, side.lane);
+    write_result(done, o, out, o_map, side.shared, side.lane);
   }
   __device__ __forceinline__ void finish_scores(float (&s)[kBlockKv / 2], int tile,
                                                 bool may_need_mask) {
@@ -81,9 +91,18 @@ struct Rows {
     if (may_need_mask && tile >= item.whole_tiles) mask(s, tile * kBlockKv, item.row, side.lane);
   }
 
+  // Makes the probabilities of the last tile the left operand of its P V.
+  __device__ __forceinline__ void take_probabilities() {
+#pragma unroll
+    for (int i = 0; i < kBlockKv / 4; ++i) p[i] = next_p[i] ^ zero;
+    whet::sm90::pin(p);
+  }
+
   // The first tile of a work with no P V beside it, and the writing of what is unwritten. False if the rows see no key.
   __device__ __forceinline__ bool first_tile(const Work& work) {
     item = item_at(work, side.warpgroup, warp, side.lane);
+    item.head += item.batch * kHeadsQ;
+    half = false;
     take_query();
     if (!kQueryInRegisters && item.tiles == 0) side.release_q();
 #pragma unroll 1
@@ -94,7 +113,7 @@ struct Rows {
     if (item.tiles == 0) {
       if (unwritten) write_done();
       clear();
-      done = result_of(item, state, scale, lse, side.lane);
+      finish_result();
       unwritten = true;
       return false;
     }
@@ -102,7 +121,7 @@ struct Rows {
     side.wait_k();
     side.my_turn();
     whet::sm90::product_fence();
-    issue_scores(s, query, side.k());
+    issue_scores(s, query, side.k(), false);
     side.next_turn();
     if (unwritten) write_done();
     unwritten = false;
@@ -110,20 +129,43 @@ struct Rows {
     whet::sm90::product_wait<0>();
     finish_scores(s, item.tiles - 1, true);
     softmax(s, state, scale);
-    pack(p, s);
+    pack(kSpeculate ? next_p : p, s);
     return true;
   }
 
   // Goes on to a work whose first step can go with the last of this one; false, and nothing changed, if it cannot.
   __device__ __forceinline__ bool begin(const Work& work) {
-    const Item next = item_at(work, side.warpgroup, warp, side.lane);
+    Item candidate = item_at(work, side.warpgroup, warp, side.lane);
+    candidate.head += candidate.batch * kHeadsQ;
     // Passing a ring full of tiles while the last V of this work is still held would make the others, who need its place, wait for ever.
-    if (next.tiles == 0 || next.later >= kStages) return false;
-    before = item;
-    item = next;
+    if (candidate.tiles == 0 || candidate.later >= kStages) return false;
+    done.head = item.head;
+    done.row = item.row;
+    item = candidate;
+    if constexpr (kHalves) {
+      const int last_row = work.query_block * kBlockQ + side.warpgroup * kRows + kRows - 1;
+      half = whet::sm90::uniform(last_row + kOffset - (item.tiles - 1) * kBlockKv) < kHalfKv;
+    }
     take_query();
     side.pass_keys(item.later);
     return true;
+  }
+
+  // What is left to do of the steps before, while the scores of the next tile are computed and up to its P V.
+  template <StepKind kKind>
+  __device__ __forceinline__ void between_products(int tile) {
+    if constexpr (kSpeculate && kKind != kSecondStep) rescale(o, state);
+    if constexpr (kKind == kFirstStep) {
+      result_of(done, state, scale, lse, side.lane);
+      settle(done.inverse[0] + done.inverse[1], side.shared);
+      clear_state();
+    }
+    if constexpr (kKind == kSecondStep) {
+      // A branch, or the compiler would write between the products; it does not know that this is zero.
+      if (zero == 0) write_done();
+    }
+    if (kKind != kFirstStep && tile == 0) next = side.mailbox.take();
+    if constexpr (kSpeculate) take_probabilities();
   }
 
   // The scores of `tile`, P V of the tile before it, and the softmax beside that.
@@ -133,66 +175,61 @@ struct Rows {
     side.wait_k();
     side.my_turn();
     whet::sm90::pin(o);
-    whet::sm90::pin(p);
+    if constexpr (!kSpeculate) whet::sm90::pin(p);
     whet::sm90::product_fence();
-    issue_scores(s, query, side.k());
-    if constexpr (kKind == kSecondStep) {
-      // The scores' products run meanwhile, and then the other warpgroups'. A branch, or the compiler would write between those products and
-      // keep the turn; it does not know that this is zero.
-      side.next_turn();
-      if (zero == 0) write_done();
-    }
+    issue_scores(s, query, side.k(), kKind == kFirstStep && half);
+    between_products<kKind>(tile);
     side.wait_v();
     whet::sm90::product_fence();
-    issue_output(o, p, side.v(), kKind != kSecondStep);
-    if constexpr (kKind != kSecondStep) side.next_turn();
+    issue_output(o, p, side.v(), kKind != kSecondStep, kKind == kSecondStep && half);
+    side.next_turn();
     whet::sm90::product_wait<1>();
-    finish_scores(s, tile, kKind == kFirstStep || kMasksLaterTiles);
-    if constexpr (kKind == kFirstStep) {
-      done = result_of(before, state, scale, lse, side.lane);
-      clear_state();
-    }
-    Uint32 next_p[kBlockKv / 4];
+    finish_scores(s, tile, kKind == kFirstStep ? !kSpeculate : kMasksLaterTiles);
     if constexpr (kSpeculate) {
       bool right = false;
-      if constexpr (kKind != kFirstStep) right = speculate(next_p, s, state, scale);
-      if (kKind == kFirstStep || __builtin_expect(!right, 0)) {
+      if constexpr (kKind != kFirstStep) {
+        right = speculate(next_p, s, state, scale);
+      } else if (guesses) {
+        right = guess(next_p, s, state, scale, tile * kBlockKv, whet::sm90::uniform(item.row),
+                      item.row, side.lane);
+      }
+      if (__builtin_expect(!right, 0)) {
+        if constexpr (kKind == kFirstStep) mask(s, tile * kBlockKv, item.row, side.lane);
         softmax(s, state, scale);
         pack(next_p, s);
+        if constexpr (kKind == kFirstStep) guesses = near_zero(state, scale);
       }
       whet::sm90::pin(next_p);
     } else {
       softmax(s, state, scale);
       whet::sm90::pin(s);
     }
-    settle(state, side.shared);
+    settle(state.total[0] + state.total[1], side.shared);
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
     side.release_v();
-    if constexpr (kKind == kFirstStep) {
-      side.pass_values(item.later);
-    } else {
-      rescale(o, state);
-    }
-    if constexpr (kSpeculate) {
-#pragma unroll
-      for (int i = 0; i < kBlockKv / 4; ++i) p[i] = next_p[i] ^ zero;
-    } else {
+    if constexpr (kKind == kFirstStep) side.pass_values(item.later);
+    if constexpr (!kSpeculate) {
+      if constexpr (kKind != kFirstStep) rescale(o, state);
       pack(p, s);
     }
   }
 
   // The last P V with no scores beside it. `adds`: to what is in o.
   __device__ __forceinline__ void finish(int adds) {
+    if constexpr (kSpeculate) {
+      rescale(o, state);
+      take_probabilities();
+    }
     side.wait_v();
     whet::sm90::pin(o);
     whet::sm90::pin(p);
     whet::sm90::product_fence();
-    issue_output(o, p, side.v(), adds);
+    issue_output(o, p, side.v(), adds, false);
     whet::sm90::product_wait<0>();
     whet::sm90::pin(o);
     side.release_v();
-    done = result_of(item, state, scale, lse, side.lane);
+    finish_result();
     unwritten = true;
   }
 };

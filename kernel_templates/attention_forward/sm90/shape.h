@@ -65,6 +65,16 @@ constexpr int kSuspicionsAt = kBlockEnd;  // one word per consumer warp
 static_assert(1024 + kSuspicionsAt + 16 * kWarpgroups <= LAUNCH_SHARED_BYTES,
               "shared_bytes of the kernel file is too small");
 
+// Where there is room for it, a warp lays its 16 rows of output down in shared memory, swizzled, and the copy engine writes them.
+constexpr int kStagingAt = (kSuspicionsAt + 16 * kWarpgroups + 1023) / 1024 * 1024;
+constexpr int kStagingPanelBytes = 16 * kPanelRow;
+constexpr int kStagingBytes = kVPanels * kStagingPanelBytes;  // of a warp
+constexpr bool kStaged = 1024 + kStagingAt + 4 * kWarpgroups * kStagingBytes <= LAUNCH_SHARED_BYTES;
+
+// Of a work's first tile, which the diagonal crosses, every other warpgroup sees no more than half.
+constexpr int kHalfKv = 64;
+constexpr bool kHalves = SHAPE_CAUSAL && kSpeculate && kBlockKv == 2 * kHalfKv;
+
 }  // namespace attention
 
 #include "common/sm90_attention/work.h"

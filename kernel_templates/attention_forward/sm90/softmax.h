@@ -72,11 +72,64 @@ WHET_DEVICE void softmax(float (&s)[kBlockKv / 2], Softmax& state, float scale) 
   for (int r = 0; r < 2; ++r) state.total[r] += part[r][0] + part[r][1];
 }
 
+// Probabilities of a work's first tile by the guess that its rows' maxima are not far from zero: right if the sums of all rows of the warp are
+// numbers that nothing can come of that is too large or too small. Skips keys that no row of the warp sees, and masks only where a row's
+// last key may be. `first_row` is the warp's, `row` the thread's first. Scores that were not masked here stay as they are.
+WHET_DEVICE bool guess(Uint32 (&p)[kBlockKv / 4], float (&s)[kBlockKv / 2], Softmax& state,
+                       float scale, int key0, int first_row, int row, int lane) {
+  constexpr float kMost = 4294967296.0f;
+  constexpr int kChunk = 32;
+  const int end_key = kSeqKv - key0;
+  // The last keys that all rows, any row, and this thread's rows see.
+  const int all = SHAPE_CAUSAL ? min(end_key, first_row + kOffset - key0 + 1) - 1 : end_key - 1;
+  const int any = SHAPE_CAUSAL ? min(end_key, first_row + kOffset - key0 + 16) - 1 : end_key - 1;
+  int last[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    last[r] = (SHAPE_CAUSAL ? min(end_key, row + 8 * r + kOffset - key0 + 1) : end_key) - 1 -
+              2 * (lane % 4);
+  float part[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+#pragma unroll
+  for (int from = 0; from < kBlockKv; from += kChunk) {
+    const int to = from + kChunk < kBlockKv ? from + kChunk : kBlockKv;
+    if (from > any) {
+#pragma unroll
+      for (int i = from / 4; i < to / 4; ++i) p[i] = 0;
+      continue;
+    }
+    if (to - 1 > all) {
+#pragma unroll
+      for (int i = from / 2; i < to / 2; ++i)
+        if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = whet::negative_infinity();
+    }
+#pragma unroll
+    for (int i = from / 4; i < to / 4; ++i) {
+      const float low = whet::exp2_fast(s[2 * i] * scale);
+      const float high = whet::exp2_fast(s[2 * i + 1] * scale);
+      part[i % 2][0] += low;
+      part[i % 2][1] += high;
+      p[i] = whet::sm90::pack_bf16(low, high);
+    }
+  }
+  const float sum[2] = {part[0][0] + part[0][1], part[1][0] + part[1][1]};
+  const float row_sum[2] = {quad_sum(sum[0]), quad_sum(sum[1])};
+  const bool right = row_sum[0] <= kMost && row_sum[0] >= 1.0f / kMost && row_sum[1] <= kMost &&
+                     row_sum[1] >= 1.0f / kMost;
+  if (!__all_sync(0xffffffffu, right)) return false;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    state.top[r] = 0.0f;
+    state.total[r] = sum[r];
+  }
+  state.shrinks = false;
+  return true;
+}
+
 // Probabilities by the row maxima of earlier tiles, without a look at this tile's: right unless they grow too large (or nothing was visible
 // so far), which their sum shows. Returns whether they are right for every row of the warp; the raw scores stay as they are.
 WHET_DEVICE bool speculate(Uint32 (&p)[kBlockKv / 4], const float (&s)[kBlockKv / 2],
                            Softmax& state, float scale) {
-  constexpr float kLimit = 1048576.0f;
+  constexpr float kLimit = 4294967296.0f;
   float part[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
   const float reference[2] = {state.top[0] * scale, state.top[1] * scale};
 #pragma unroll
@@ -100,15 +153,20 @@ WHET_DEVICE bool speculate(Uint32 (&p)[kBlockKv / 4], const float (&s)[kBlockKv 
 
 // ptxas moves a wait for products up past arithmetic that does not need it, here past the exponentials that are to run meanwhile. A store
 // that depends on all of them stops it; sums of exponentials are never negative, so it is never done.
-WHET_DEVICE void settle(const Softmax& state, Uint32 scratch) {
+WHET_DEVICE void settle(float sum, Uint32 scratch) {
   asm volatile(
       "{\n"
       ".reg .pred never;\n"
       "setp.lt.f32 never, %0, 0f00000000;\n"
       "@never st.volatile.shared.f32 [%1], %0;\n"
-      "}" ::"f"(state.total[0] + state.total[1]),
+      "}" ::"f"(sum),
       "r"(scratch)
       : "memory");
+}
+
+// Whether guess() would be right.
+WHET_DEVICE bool near_zero(const Softmax& state, float scale) {
+  return __all_sync(0xffffffffu, fmaxf(fabsf(state.top[0]), fabsf(state.top[1])) * scale < 24.0f);
 }
 
 // -inf where the key is not visible: past the end, or later than the row allows.
