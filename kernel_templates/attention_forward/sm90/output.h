@@ -13,22 +13,20 @@ namespace attention {
 struct Result {
   int head;          // counted through all batches
   int row;           // the thread's first
-  Int64 at;          // of that row, where the output is not staged
   float inverse[2];  // 1 / sum of the probabilities, 0 if no key was visible
 };
 
 // Once head and row are set. Writes the log-sum-exp as well.
 WHET_DEVICE void result_of(Result& result, const Softmax& state, float scale, float* lse,
                            int lane) {
-  if constexpr (!kStaged)
-    result.at = result.head / kHeadsQ * static_cast<Int64>(SHAPE_O_STRIDE_B) +
-                result.head % kHeadsQ * static_cast<Int64>(SHAPE_O_STRIDE_H) +
-                result.row * static_cast<Int64>(SHAPE_O_STRIDE_S);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(state.total[r]);
     const bool blank = state.top[r] == whet::negative_infinity();
-    result.inverse[r] = blank ? 0.0f : whet::sm90::reciprocal_fast(sum);
+    // With the exact quotient, which takes a call now and then, ptxas finds room for all registers at 192/128; otherwise it spills 15.
+    result.inverse[r] = blank                        ? 0.0f
+                        : kDqk <= 128 || !kSpeculate ? whet::sm90::reciprocal_fast(sum)
+                                                     : 1.0f / sum;
     const int row = result.row + 8 * r;
     if (SHAPE_LSE && lane % 4 == 0 && row < kSeqQ) {
       // A NaN among the scores leaves no trace in the maximum, but makes the sum NaN.
@@ -80,7 +78,9 @@ WHET_DEVICE Uint32 write_staged(const Result& result, const float (&o)[kDv / 2],
 
 WHET_DEVICE Uint32 write_directly(const Result& result, const float (&o)[kDv / 2],
                                   unsigned short* out, int lane) {
-  unsigned short* const row = out + result.at;
+  unsigned short* const row = out + result.head / kHeadsQ * static_cast<Int64>(SHAPE_O_STRIDE_B) +
+                              result.head % kHeadsQ * static_cast<Int64>(SHAPE_O_STRIDE_H) +
+                              result.row * static_cast<Int64>(SHAPE_O_STRIDE_S);
   Uint32 suspicious = 0;
 #pragma unroll
   for (int r = 0; r < 2; ++r)
