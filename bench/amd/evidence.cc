@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "bench/amd/build_variant.h"
+#include "bench/amd/hazards.h"
 
 namespace whet::amd {
 namespace {
@@ -24,15 +25,12 @@ double MatrixFlops(const LoopCounts& loop) {
   double flops = 0;
   for (const auto& [operation, number] : loop.matrix) {
     if (!absl::StartsWith(operation, "v_mfma")) continue;
-    // v_mfma_f32_32x32x16_bf16, v_mfma_f32_32x32x8bf16_1k. Those of 16 rows are row sums, no work that was asked for.
-    const size_t shape = operation.find('_', 7);
-    int rows = 0;
-    int columns = 0;
+    // v_mfma_f32_32x32x16_bf16, v_mfma_f32_32x32x8bf16_1k, v_mfma_scale_f32_32x32x64_f8f6f4. Those of 16 rows are row sums, no work that was asked for.
+    const size_t shape = operation.find("_32x32x");
     int depth = 0;
     if (shape != std::string::npos &&
-        std::sscanf(operation.c_str() + shape, "_%dx%dx%d", &rows, &columns, &depth) == 3 &&
-        rows == 32) {
-      flops += 2.0 * rows * columns * depth * number;
+        std::sscanf(operation.c_str() + shape, "_32x32x%d", &depth) == 1) {
+      flops += 2.0 * 32 * 32 * depth * number;
     }
   }
   return flops;
@@ -46,7 +44,8 @@ absl::StatusOr<KernelEvidence> Gather(Compiler& compiler, const KernelTemplate& 
   if (!built.ok()) return built.status();
   const absl::StatusOr<std::string> listing = Disassemble(built->object.bytes);
   if (!listing.ok()) return listing.status();
-  const std::vector<Instruction> loop = MainLoop(ParseListing(*listing));
+  const std::vector<Instruction> code = ParseListing(*listing);
+  const std::vector<Instruction> loop = MainLoop(code);
 
   KernelEvidence evidence;
   evidence.resources = built->object.resources;
@@ -54,6 +53,9 @@ absl::StatusOr<KernelEvidence> Gather(Compiler& compiler, const KernelTemplate& 
   evidence.object_bytes = static_cast<int64_t>(built->object.bytes.size());
   const int64_t threads = built->launch.block[0] * built->launch.block[1] * built->launch.block[2];
   evidence.waves_per_simd = static_cast<int>(std::max<int64_t>(1, threads / 256));
+  for (Hazard& hazard : FindHazards(code, target.architecture)) {
+    evidence.hazards.push_back(std::move(hazard.what));
+  }
   evidence.loop = CountLoop(loop);
   evidence.matrix_flops = MatrixFlops(evidence.loop);
   evidence.set_r = Simulate(loop, evidence.waves_per_simd, kSetR);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "bench/amd/issue_simulation.h"
@@ -22,6 +23,7 @@ struct KernelEvidence {
   int waves_per_simd = 1;   // of one block on a compute unit
   LoopCounts loop;          // of one iteration of the main loop
   double matrix_flops = 0;  // of one wave in one iteration, row sums by sparse products not counted
+  std::vector<std::string> hazards;  // bench/amd/hazards.h, of the whole kernel
   // Absent (0 clocks) where an instruction's time is not known.
   IssueResult set_r;
   IssueResult set_v;

@@ -36,6 +36,8 @@ constexpr bool kMatrixSums = TUNE_SUMS == 1;
 // many weights would come out 0.28 % too small in the mean, rows with one not at all, so half of that is made up for.
 constexpr bool kTruncate = TUNE_SUMS != 0;
 constexpr float kMadeUp = kTruncate && !kMatrixSums ? 1.0014f : 1.0f;
+// Compilers take many packed instructions apart, because of what they take those to cost beside a matrix instruction.
+constexpr bool kPacked = TUNE_PACKED != 0;
 
 constexpr int kDqk = SHAPE_DQK;
 constexpr int kDv = SHAPE_DV;
@@ -196,7 +198,8 @@ struct Rows {
   Uint4 query[kDepth];
   Float16 output[kColumns];
   whet::RowSum<kMatrixSums> total;
-  float reference;  // what the exponents are relative to, in powers of two; finite
+  // What the exponents are relative to, in powers of two; finite. Twice: packed instructions take pairs.
+  Float2 reference;
   float
       bound;  // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
   float top;  // this lane's maximum of the tile at hand, unscaled
@@ -249,50 +252,52 @@ WHET_DEVICE void max_four(Rows& w, const Float16& s, int four) {
 WHET_DEVICE void move_references(Rows& w, const Problem& p) {
   // Either half of a row can tell that it must move; only then do they tell each other by how much.
   const unsigned long long moving = whet::ballot(w.top * p.scale > w.bound);
-  float shrink = 0.0f;
+  // Where nothing moves it does not matter, but hipRTC 5.2 takes a way of its own around anything that is no number.
+  float shrink = __clang_major__ < 16 ? 0.0f : whet::float_from_bits(whet::any_word());
   if (__builtin_expect(moving != 0, 0)) {
     const float top = whet::max_float(w.top, whet::other_half(w.top)) * p.scale;
     const bool first = w.bound == whet::negative_infinity();
-    const float grown = first ? top : whet::max_float(w.reference, top);
+    const float grown = first ? top : whet::max_float(w.reference[0], top);
     const bool none = grown == whet::negative_infinity();
     const float reference = none ? 0.0f : grown;
     // Before the first visible key there is nothing to shrink: sums and outputs are zero.
-    shrink = first ? 0.0f : whet::exp2_fast(w.reference - reference);
-    w.reference = reference;
+    shrink = first ? 0.0f : whet::exp2_fast(w.reference[0] - reference);
+    w.reference = Float2{reference, reference};
     w.bound = none ? grown : reference + kLazyBits;
     w.total.value *= shrink;
   }
-  WHET_UNROLL
-  for (int c = 0; c + 1 < kColumns; c += 2)
-    whet::scale_both_if(w.output[c], w.output[c + 1], shrink, moving);
-  if (kColumns % 2 == 1) whet::scale_if(w.output[kColumns - 1], shrink, moving);
+  // Or compilers would make something of it on either way.
+  WHET_PIN(w.reference);
+  whet::scale_if(w.output, shrink, moving);
 }
 
 // A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded, or later.
-WHET_DEVICE unsigned exponentiate(Rows& w, const Float16& s, float scale, int pair) {
+WHET_DEVICE unsigned exponentiate(Rows& w, const Float16& s, float scale, int pair, Float2& p) {
   const Float2 score = {s[2 * pair], s[2 * pair + 1]};
   const Float2 scale2 = {scale, scale};
-  const Float2 reference = {w.reference, w.reference};
-  const Float2 exponent = score * scale2 - reference;
-  const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
-  w.total.add(p);
+  const Float2 exponent = kPacked ? whet::multiply_subtract_packed(score, scale2, w.reference)
+                                  : score * scale2 - w.reference;
+  p = Float2{whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
+  if constexpr (!kPacked) w.total.add(p);
   return kTruncate ? whet::pack_bf16_down(p[0], p[1]) : whet::pack_bf16_away(p[0], p[1]);
 }
 
 // How many pairs of scores must have become probabilities by the end of a slot's vector work: spread evenly over the slots before the
-// second half of the output, but the first 16 keys before the output begins. Without products to hide behind they all come at once.
-template <bool kHasNext>
+// second half of the output, but the first 16 keys before the output begins. Where the next scores take the place of these, or there are
+// none, they all come at once.
+template <bool kHasNext, bool kInPlace>
 constexpr int pairs_due(int slot) {
   if (slot < (kHasNext ? 0 : kScoreSlots)) return 0;
-  if (!kHasNext || slot + 1 >= kHalfOutput) return kPairs;
+  if (!kHasNext || kInPlace || slot + 1 >= kHalfOutput) return kPairs;
   const int even = (slot + 1) * kPairs / kHalfOutput;
   return slot >= kScoreSlots && even < kPairs / 2 ? kPairs / 2 : even;
 }
 
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
-// once nobody reads the tile of K any more and half of V's reads are done; `beside` in each of the kColumns slots from there on.
+// once nobody reads the tile of K any more and half of V's reads are done; `beside` in each of the kColumns slots from there on. `next` may
+// be `now` where it is masked, or there is none.
 template <bool kHasNext, bool kMaskNext, class Middle, class Beside>
-WHET_DEVICE void step(Rows& w, Short4 ones, const Float16& now, Float16& next,
+WHET_DEVICE void step(Rows& w, Uint2 ones, const Float16& now, Float16& next,
                       const Problem& problem, Int64 next_key0, const Places& at, int key_offset,
                       int key_offset_after, int value_offset, Middle middle, Beside beside) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
@@ -322,31 +327,39 @@ WHET_DEVICE void step(Rows& w, Short4 ones, const Float16& now, Float16& next,
     if constexpr (kHasNext && slot == kHalfOutput) middle();
     if constexpr (slot >= kHalfOutput || slot + kLead < kSlots) read(slot + kLead);
     const auto exponentials = [&]() __attribute__((always_inline)) {
-      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](
+      whet::for_each<pairs_due<kHasNext, kMaskNext>(slot - 1),
+                     pairs_due<kHasNext, kMaskNext>(slot)>([&](
           auto number) __attribute__((always_inline)) {
         constexpr int pair = decltype(number)::kValue;
-        p[pair] = exponentiate(w, now, problem.scale, pair);
+        Float2 unrounded;
+        p[pair] = exponentiate(w, now, problem.scale, pair, unrounded);
         WHET_PIN(p[pair]);
+        if constexpr (kPacked) w.total.add_packed(unrounded);
       });
     };
     if constexpr (slot < kScoreSlots) {
       const Float16 zero = {};
+      if constexpr (kMaskNext) exponentials();
       next = multiply(fragment[slot], w.query[slot], slot == 0 ? zero : next);
       WHET_PIN(next);
-      exponentials();
+      if constexpr (!kMaskNext) exponentials();
     } else {
       constexpr int group = (slot - kScoreSlots) / kColumns,
                     column = (slot - kScoreSlots) % kColumns;
       exponentials();
       const Uint4 weights = {p[4 * group], p[4 * group + 1], p[4 * group + 2], p[4 * group + 3]};
       w.output[column] = multiply(fragment[slot], weights, w.output[column]);
-      if constexpr (column == 0) add_to_total(w.total, ones, weights);
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
         whet::for_each<(slot - kHalfOutput) * kFours / kColumns,
                        (slot + 1 - kHalfOutput) * kFours / kColumns>([&](
             auto number) __attribute__((always_inline)) {
           max_four(w, next, decltype(number)::kValue);
         });
+      }
+      if constexpr (kMatrixSums && column == 0) {
+        // Behind the maxima: assembly keeps no distance to the registers of a product.
+        whet::schedule_fence();
+        add_to_total(w.total, __builtin_bit_cast(Short4, ones), weights);
       }
       if constexpr (kHasNext && slot >= kHalfOutput) {
         beside(whet::Constant<slot - kHalfOutput>());
@@ -359,6 +372,7 @@ WHET_DEVICE void step(Rows& w, Short4 ones, const Float16& now, Float16& next,
     for (int f = 0; f < kLead; ++f) w.ahead[f] = fragment[kSlots + f];
     if (kMaskNext) {
       mask(next, problem, next_key0);
+      whet::wait_matrix();
       WHET_UNROLL
       for (int i = 0; i < kFours; ++i) max_four(w, next, i);
     }
@@ -412,7 +426,7 @@ extern "C" __global__ void
   problem.half = lane / 32;
   problem.lane_row = static_cast<int>(row_block * kBlockRows) + wave * kRows + lane % 32;
 
-  // Tiles, an even number: what a block computes beyond its last key is hidden.
+  // Tiles: what a block computes beyond its last key is hidden.
   Int64 key_end = kSeqKv;
   // The first key that some row of the block may not see.
   Int64 clear_keys = kSeqKv;
@@ -422,19 +436,19 @@ extern "C" __global__ void
     const Int64 first = row_block * kBlockRows + 1 + kSeqKv - kSeqQ;
     clear_keys = first < 0 ? 0 : first < clear_keys ? first : clear_keys;
   }
-  const int tiles = static_cast<int>((key_end + 2 * kKeys - 1) / (2 * kKeys)) * 2;
+  const int tiles = static_cast<int>((key_end + kKeys - 1) / kKeys);
   const int clear_tiles = static_cast<int>(clear_keys / kKeys);
   // Of these, the ones that this wave's rows see some key of; it takes part in loading the others.
   int wave_tiles = tiles;
   if (SHAPE_CAUSAL) {
     const Int64 last = row_block * kBlockRows + (wave + 1) * kRows + kSeqKv - kSeqQ;
-    const int seen = last < 0 ? 0 : static_cast<int>((last + 2 * kKeys - 1) / (2 * kKeys)) * 2;
-    wave_tiles = seen < 2 ? 2 : seen < tiles ? seen : tiles;
+    const int seen = static_cast<int>((last + kKeys - 1) / kKeys);
+    wave_tiles = seen < 1 ? 1 : seen < tiles ? seen : tiles;
   }
 
   Rows w;
   w.total.value = {};
-  w.reference = 0.0f;
+  w.reference = Float2{};
   w.bound = whet::negative_infinity();
   WHET_UNROLL
   for (int c = 0; c < kColumns; ++c) w.output[c] = Float16{};
@@ -482,7 +496,7 @@ extern "C" __global__ void
     at.values[1] = lds + kValuesAt + value_at(lane % 32, 1, problem.half);
 
     const unsigned one = whet::sum_operand(lane);
-    const Short4 ones = __builtin_bit_cast(Short4, Uint2{one, one});
+    Uint2 ones = {one, one};
 
     Float16 even = {}, odd = {};
     whet::wait_lds();
@@ -494,6 +508,7 @@ extern "C" __global__ void
       whet::schedule_fence();
     }
     mask(even, problem, 0);
+    whet::wait_matrix();
     WHET_UNROLL
     for (int i = 0; i < kFours; ++i) max_four(w, even, i);
     move_references(w, problem);
@@ -548,12 +563,15 @@ extern "C" __global__ void
       advance(Yes(), No(), even, odd);
       advance(Yes(), No(), odd, even);
     }
-    while (tile + 2 < wave_tiles) {
-      advance(Yes(), Yes(), even, odd);
-      advance(Yes(), Yes(), odd, even);
-    }
-    advance(Yes(), Yes(), even, odd);
-    advance(No(), No(), odd, even);
+    // What two loops have in common compilers make once, on the way past the first; a way with something on it takes registers of its own.
+    const auto part = [&]() __attribute__((always_inline)) {
+      WHET_PIN(problem.scale);
+      WHET_PIN(ones);
+    };
+    part();
+    while (tile + 1 < wave_tiles) advance(Yes(), Yes(), even, even);
+    part();
+    advance(No(), No(), even, even);
     // Or the last products sink below the loop, with all that they need.
     WHET_UNROLL
     for (int c = 0; c < kColumns; ++c) WHET_PIN(w.output[c]);
@@ -581,7 +599,7 @@ extern "C" __global__ void
         seen < kSeqKv ? seen : kSeqKv,
         kDqk,
         negative ? -problem.scale : problem.scale,
-        w.reference};
+        w.reference[0]};
   };
   float total;
   if constexpr (kMatrixSums) {
@@ -628,7 +646,7 @@ extern "C" __global__ void
   if (SHAPE_LSE && problem.half == 0) {
     const float value = total == 0.0f
                             ? whet::negative_infinity()
-                            : (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f;
+                            : (w.reference[0] + whet::log2_fast(total)) * 0.69314718055994530942f;
     lse[batch_head * kSeqQ + row] = value;
   }
 }

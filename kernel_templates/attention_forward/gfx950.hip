@@ -102,7 +102,7 @@ static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.lines() % kWaves 
 constexpr unsigned kNowhere = 0x80000000u;
 // Rows past the end and columns past the head dimension are not written if the hardware drops such loads instead of zeroing; then
 // what lies there must at least be finite.
-constexpr bool kClear = kSeqKv % (2 * kKeys) != 0 || kDqk % 64 != 0 || kDv % 64 != 0 || kDv == 0;
+constexpr bool kClear = kSeqKv % kKeys != 0 || kDqk % 64 != 0 || kDv % 64 != 0 || kDv == 0;
 
 struct Problem {
   float scale;  // of the logits, in powers of two; positive
@@ -211,7 +211,8 @@ struct Rows {
   Bf16x8 query[kDepth];
   Float16 output[kColumns];
   whet::RowSum<kMatrixSums> total;
-  float reference;  // what the exponents are relative to, in powers of two; finite
+  // What the exponents are relative to, in powers of two; finite. Twice: packed instructions take pairs.
+  Float2 reference;
   float
       bound;  // the reference moves when a scaled maximum exceeds this; -inf before the first visible key
   float top;            // this lane's maximum of the tile at hand, unscaled
@@ -246,21 +247,22 @@ WHET_DEVICE void max_four(Rows& w, const Scores& s, int four) {
 WHET_DEVICE void move_references(Rows& w, const Problem& p) {
   // Either half of a row can tell that it must move; only then do they tell each other by how much.
   const unsigned long long moving = whet::ballot(w.top * p.scale > w.bound);
-  float shrink = 0.0f;
+  float shrink = whet::float_from_bits(whet::any_word());
   if (__builtin_expect(moving != 0, 0)) {
     const float top = max_over_halves(w.top) * p.scale;
     const bool first = w.bound == whet::negative_infinity();
-    const float grown = first ? top : whet::max_float(w.reference, top);
+    const float grown = first ? top : whet::max_float(w.reference[0], top);
     const bool none = grown == whet::negative_infinity();
     const float reference = none ? 0.0f : grown;
     // Before the first visible key there is nothing to shrink: sums and outputs are zero.
-    shrink = first ? 0.0f : whet::exp2_fast(w.reference - reference);
-    w.reference = reference;
+    shrink = first ? 0.0f : whet::exp2_fast(w.reference[0] - reference);
+    w.reference = Float2{reference, reference};
     w.bound = none ? grown : reference + kLazyBits;
     w.total.value *= shrink;
   }
-  WHET_UNROLL
-  for (int c = 0; c < kColumns; ++c) whet::scale_if(w.output[c], shrink, moving);
+  // Or compilers would make something of it on either way.
+  WHET_PIN(w.reference);
+  whet::scale_if(w.output, shrink, moving);
 }
 
 // A pair of scores becomes a pair of probabilities, rounded to BF16; the sum takes them unrounded, or later.
@@ -268,19 +270,19 @@ WHET_DEVICE unsigned exponentiate(Rows& w, const Scores& s, float scale, int pai
   const int b = pair / 8, r = pair % 8 * 2;
   const Float2 score = {s.block[b][r], s.block[b][r + 1]};
   const Float2 scale2 = {scale, scale};
-  const Float2 reference = {w.reference, w.reference};
-  const Float2 exponent = score * scale2 - reference;
+  const Float2 exponent = score * scale2 - w.reference;
   const Float2 p = {whet::exp2_fast(exponent[0]), whet::exp2_fast(exponent[1])};
   w.total.add(p);
   return __builtin_bit_cast(unsigned, __builtin_convertvector(p, whet::Bf16x2));
 }
 
 // How many pairs of scores must have become probabilities by the end of a slot's vector work: spread evenly over the slots before the
-// second half of the output, but the first 32 keys before the output begins. Without products to hide behind they all come at once.
-template <bool kHasNext>
+// second half of the output, but the first 32 keys before the output begins. Where the next scores take the place of these, or there are
+// none, they all come at once.
+template <bool kHasNext, bool kInPlace>
 constexpr int pairs_due(int slot) {
   if (slot < (kHasNext ? 0 : kScoreSlots)) return 0;
-  if (!kHasNext || slot + 1 >= kHalfOutput) return kPairs;
+  if (!kHasNext || kInPlace || slot + 1 >= kHalfOutput) return kPairs;
   const int even = (slot + 1) * kPairs / kHalfOutput;
   return slot >= kScoreSlots && even < kPairs / 2 ? kPairs / 2 : even;
 }
@@ -298,9 +300,9 @@ WHET_DEVICE void add_to_total(whet::RowSum<true>& total, Bf16x8 ones, Bf16x8 p) 
 WHET_DEVICE void add_to_total(whet::RowSum<false>&, Bf16x8, Bf16x8) {}
 
 // One step: scores of the tile after `now` into `next` (where kHasNext), and the output of tile `now`. `middle` runs between two slots,
-// once nobody reads the tile of K any more and half of V's reads are done.
+// once nobody reads the tile of K any more and half of V's reads are done. `next` may be `now` where it is masked, or there is none.
 template <bool kHasNext, bool kMaskNext, class Middle>
-WHET_DEVICE void step(Rows& w, Bf16x8 ones, const Scores& now, Scores& next, const Problem& problem,
+WHET_DEVICE void step(Rows& w, Uint4 ones, const Scores& now, Scores& next, const Problem& problem,
                       Int64 next_key0, const Places& at, int key_offset, int key_offset_after,
                       int value_offset, Middle middle) {
   constexpr int kFirst = kHasNext ? 0 : kScoreSlots;
@@ -330,7 +332,8 @@ WHET_DEVICE void step(Rows& w, Bf16x8 ones, const Scores& now, Scores& next, con
     if constexpr (kHasNext && slot == kHalfOutput) middle();
     if constexpr (slot >= kHalfOutput || slot + kLead < kSlots) read(slot + kLead);
     const auto exponentials = [&]() __attribute__((always_inline)) {
-      whet::for_each<pairs_due<kHasNext>(slot - 1), pairs_due<kHasNext>(slot)>([&](
+      whet::for_each<pairs_due<kHasNext, kMaskNext>(slot - 1),
+                     pairs_due<kHasNext, kMaskNext>(slot)>([&](
           auto number) __attribute__((always_inline)) {
         constexpr int pair = decltype(number)::kValue;
         p[pair] = exponentiate(w, now, problem.scale, pair);
@@ -340,22 +343,27 @@ WHET_DEVICE void step(Rows& w, Bf16x8 ones, const Scores& now, Scores& next, con
     if constexpr (slot < kScoreSlots) {
       constexpr int block = slot / kDepth, depth = slot % kDepth;
       const Float16 zero = {};
+      if constexpr (kMaskNext) exponentials();
       next.block[block] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(
           fragment[slot], w.query[depth], depth == 0 ? zero : next.block[block], 0, 0, 0);
       WHET_PIN(next.block[block]);
-      exponentials();
+      if constexpr (!kMaskNext) exponentials();
     } else {
       constexpr int group = (slot - kScoreSlots) / kColumns,
                     column = (slot - kScoreSlots) % kColumns;
       exponentials();
       w.output[column] = __builtin_amdgcn_mfma_f32_32x32x16_bf16(
           fragment[slot], probabilities(p, group), w.output[column], 0, 0, 0);
-      if constexpr (column == 0) add_to_total(w.total, ones, probabilities(p, group));
       if constexpr (kHasNext && !kMaskNext && slot >= kHalfOutput) {
         constexpr int rest = kSlots - kHalfOutput;
         whet::for_each<(slot - kHalfOutput) * kFours / rest,
                        (slot + 1 - kHalfOutput) * kFours / rest>([&](auto number) __attribute__((
             always_inline)) { max_four(w, next, decltype(number)::kValue); });
+      }
+      if constexpr (kMatrixSums && column == 0) {
+        // Behind the maxima: assembly keeps no distance to the registers of a product.
+        whet::schedule_fence();
+        add_to_total(w.total, __builtin_bit_cast(Bf16x8, ones), probabilities(p, group));
       }
     }
     whet::schedule_fence();
@@ -365,6 +373,7 @@ WHET_DEVICE void step(Rows& w, Bf16x8 ones, const Scores& now, Scores& next, con
     for (int f = 0; f < kLead; ++f) w.ahead[f] = fragment[kSlots + f];
     if (kMaskNext) {
       mask(next, problem, next_key0);
+      whet::wait_matrix();
       WHET_UNROLL
       for (int i = 0; i < kFours; ++i) max_four(w, next, i);
     }
@@ -414,13 +423,13 @@ extern "C" __global__ void
   problem.half = lane / 32;
   problem.lane_row = static_cast<int>(row_block * kBlockRows) + wave * kRows + lane % 32;
 
-  // Tiles, an even number: what a block computes beyond its last key is hidden.
+  // Tiles: what a block computes beyond its last key is hidden.
   Int64 key_end = kSeqKv;
   if (SHAPE_CAUSAL) {
     const Int64 seen = (row_block + 1) * kBlockRows + kSeqKv - kSeqQ;
     key_end = seen < 0 ? 0 : seen < key_end ? seen : key_end;
   }
-  const int tiles = static_cast<int>((key_end + 2 * kKeys - 1) / (2 * kKeys)) * 2;
+  const int tiles = static_cast<int>((key_end + kKeys - 1) / kKeys);
   // The first tile in which some row of the block may not see some key.
   Int64 clear_keys = kSeqKv;
   if (SHAPE_CAUSAL) {
@@ -432,13 +441,13 @@ extern "C" __global__ void
   int wave_tiles = tiles;
   if (SHAPE_CAUSAL) {
     const Int64 last = row_block * kBlockRows + (wave + 1) * kRows + kSeqKv - kSeqQ;
-    const int seen = last < 0 ? 0 : static_cast<int>((last + 2 * kKeys - 1) / (2 * kKeys)) * 2;
-    wave_tiles = seen < 2 ? 2 : seen < tiles ? seen : tiles;
+    const int seen = static_cast<int>((last + kKeys - 1) / kKeys);
+    wave_tiles = seen < 1 ? 1 : seen < tiles ? seen : tiles;
   }
 
   Rows w;
   w.total.value = {};
-  w.reference = 0.0f;
+  w.reference = Float2{};
   w.bound = whet::negative_infinity();
   WHET_UNROLL
   for (int c = 0; c < kColumns; ++c) w.output[c] = Float16{};
@@ -492,7 +501,7 @@ extern "C" __global__ void
                 32 * (lane / 16 % 2) + 8 * (lane % 4);
 
     const unsigned one = whet::sum_operand(lane);
-    const Bf16x8 ones = __builtin_bit_cast(Bf16x8, Uint4{one, one, one, one});
+    Uint4 ones = {one, one, one, one};
 
     Scores even, odd;
     whet::wait_memory<0>();
@@ -509,6 +518,7 @@ extern "C" __global__ void
       }
     }
     mask(even, problem, 0);
+    whet::wait_matrix();
     WHET_UNROLL
     for (int i = 0; i < kFours; ++i) max_four(w, even, i);
     move_references(w, problem);
@@ -551,12 +561,15 @@ extern "C" __global__ void
       advance(Yes(), No(), even, odd);
       advance(Yes(), No(), odd, even);
     }
-    while (tile + 2 < wave_tiles) {
-      advance(Yes(), Yes(), even, odd);
-      advance(Yes(), Yes(), odd, even);
-    }
-    advance(Yes(), Yes(), even, odd);
-    advance(No(), No(), odd, even);
+    // What two loops have in common compilers make once, on the way past the first; a way with something on it takes registers of its own.
+    const auto part = [&]() __attribute__((always_inline)) {
+      WHET_PIN(problem.scale);
+      WHET_PIN(ones);
+    };
+    part();
+    while (tile + 1 < wave_tiles) advance(Yes(), Yes(), even, even);
+    part();
+    advance(No(), No(), even, even);
     // Or the last products sink below the loop, with all that they need.
     WHET_UNROLL
     for (int c = 0; c < kColumns; ++c) WHET_PIN(w.output[c]);
@@ -582,7 +595,7 @@ extern "C" __global__ void
         seen < kSeqKv ? seen : kSeqKv,
         kDqk,
         negative ? -problem.scale : problem.scale,
-        w.reference};
+        w.reference[0]};
   };
   float total;
   if constexpr (kMatrixSums) {
@@ -636,7 +649,7 @@ extern "C" __global__ void
   if (SHAPE_LSE && problem.half == 0 && row < kSeqQ) {
     const float value = total == 0.0f
                             ? whet::negative_infinity()
-                            : (w.reference + whet::log2_fast(total)) * 0.69314718055994530942f;
+                            : (w.reference[0] + whet::log2_fast(total)) * 0.69314718055994530942f;
     lse[batch_head * kSeqQ + row] = value;
   }
 }

@@ -343,10 +343,7 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     set_origin(w, next.factor);
   }
   if (kFirst) return;  // there is no output yet
-  WHET_UNROLL
-  for (int c = 0; c + 1 < kColumns; c += 2)
-    whet::scale_both_if(w.output[c], w.output[c + 1], factor, rescaling);
-  if (kColumns % 2 == 1) whet::scale_if(w.output[kColumns - 1], factor, rescaling);
+  whet::scale_if(w.output, factor, rescaling);
 }
 
 // How many eights of scores must be weights by the end of a slot's vector work: the first 32 keys before the output begins.

@@ -73,17 +73,40 @@ WHET_DEVICE unsigned pack_bf16_down(float low, float high) {
   return __builtin_amdgcn_perm(float_bits(high), float_bits(low), 0x07060302u);
 }
 
+// a * b - c for both elements in one instruction, which compilers may not take apart. Nothing that has just been made by a matrix or a
+// transcendental instruction may be an operand: compilers do not keep the distance.
+WHET_DEVICE Float2 multiply_subtract_packed(Float2 a, Float2 b, Float2 c) {
+#if WHET_EMULATOR
+  return a * b - c;
+#else
+  Float2 result;
+  asm("v_pk_fma_f32 %0, %1, %2, %3 neg_lo:[0,0,1] neg_hi:[0,0,1]"
+      : "=v"(result)
+      : "v"(a), "v"(b), "v"(c));
+  return result;
+#endif
+}
+
 // Row sums of P: either two partial sums of a lane's own keys, or whole sums from a 16 x 16 product whose first operand sum_operand gives
 // and whose second is P as a 32 x 32 product takes it.
 template <bool kMatrix>
 struct RowSum {
   Float2 value;
   __device__ __attribute__((always_inline)) void add(Float2 weights) { value += weights; }
+  // As multiply_subtract_packed. It stays behind the pins before it, so behind what was made of the same weights there.
+  __device__ __attribute__((always_inline)) void add_packed(Float2 weights) {
+#if WHET_EMULATOR
+    value += weights;
+#else
+    asm volatile("v_pk_add_f32 %0, %0, %1" : "+v"(value) : "v"(weights));
+#endif
+  }
 };
 template <>
 struct RowSum<true> {
   Float4 value;  // all the same
   __device__ __attribute__((always_inline)) void add(Float2) {}
+  __device__ __attribute__((always_inline)) void add_packed(Float2) {}
 };
 // Two BF16 ones or zeros. The 16-column product takes a lane's row c as column c % 16 in the k group lane / 16; a row i of ones adds up the
 // groups of those 16 query rows that its result is for: lane / 16 even, the lower.
@@ -100,6 +123,14 @@ WHET_DEVICE void wait_memory() {
 // Waits for this wave's LDS accesses.
 WHET_DEVICE void wait_lds() { __builtin_amdgcn_s_waitcnt(0xc07f); }
 
+// Before inline assembly that reads what matrix instructions have made, or is given a register that one has yet to write or read although
+// nobody wants that any more: compilers keep the distance for their own instructions only. bench/amd/hazards.h checks it.
+WHET_DEVICE void wait_matrix() {
+#if !WHET_EMULATOR
+  asm volatile("s_nop 7\ns_nop 7\ns_nop 3");
+#endif
+}
+
 // The largest of five in two instructions. Written as such because IEEE mode makes compilers quieten each operand first. The compiler
 // does not know that it must keep its distance to a matrix instruction whose result it reads: place it well behind, or behind plain
 // arithmetic on the same registers.
@@ -115,42 +146,6 @@ WHET_DEVICE float max5(float a, float b, float c, float d, float e) {
 #endif
 }
 
-// x *= factor where mask, the same in all lanes, is not zero. The branch is hidden from the compiler, which otherwise keeps x in two
-// places and copies it on the path that does nothing. The wait states are those between a matrix instruction and a reader of its result.
-WHET_DEVICE void scale_if(Float16& x, float factor, unsigned long long mask) {
-#if WHET_EMULATOR
-  if (mask != 0) x *= factor;
-#else
-  Float2 part[8];
-  WHET_UNROLL
-  for (int i = 0; i < 8; ++i) part[i] = Float2{x[2 * i], x[2 * i + 1]};
-  const Float2 factors = {factor, factor};
-  asm volatile(
-      "s_cmp_eq_u64 %9, 0\n"
-      "s_cbranch_scc1 .Lwhet_keep%=\n"
-      "s_nop 7\n"
-      "s_nop 7\n"
-      "s_nop 3\n"
-      "v_pk_mul_f32 %0, %0, %8\n"
-      "v_pk_mul_f32 %1, %1, %8\n"
-      "v_pk_mul_f32 %2, %2, %8\n"
-      "v_pk_mul_f32 %3, %3, %8\n"
-      "v_pk_mul_f32 %4, %4, %8\n"
-      "v_pk_mul_f32 %5, %5, %8\n"
-      "v_pk_mul_f32 %6, %6, %8\n"
-      "v_pk_mul_f32 %7, %7, %8\n"
-      "s_nop 3\n"
-      ".Lwhet_keep%=:"
-      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]),
-        "+v"(part[6]), "+v"(part[7])
-      : "v"(factors), "s"(mask)
-      : "scc");
-  WHET_UNROLL
-  for (int i = 0; i < 8; ++i) x[2 * i] = part[i][0], x[2 * i + 1] = part[i][1];
-  WHET_PIN(x);
-#endif
-}
-
 // A word whose contents do not matter.
 WHET_DEVICE unsigned any_word() {
 #if WHET_EMULATOR
@@ -163,50 +158,56 @@ WHET_DEVICE unsigned any_word() {
 #endif
 }
 
-#define WHET_SCALE_PAIR(number) "v_pk_mul_f32 %" #number ", %" #number ", %16 op_sel_hi:[1,0]\n"
-#define WHET_SCALE_8_PAIRS(a, b, c, d, e, f, g, h) \
-  WHET_SCALE_PAIR(a)                               \
-  WHET_SCALE_PAIR(b)                               \
-  WHET_SCALE_PAIR(c)                               \
-  WHET_SCALE_PAIR(d)                               \
-  WHET_SCALE_PAIR(e)                               \
-  WHET_SCALE_PAIR(f) WHET_SCALE_PAIR(g) WHET_SCALE_PAIR(h)
+// v[first] ... v[first + 15] times the first of a pair of registers.
+#define WHET_SCALE_PAIR(first, second) \
+  "v_pk_mul_f32 v[" #first ":" #second "], v[" #first ":" #second "], %[factor] op_sel_hi:[1,0]\n"
+#define WHET_SCALE_16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
+  WHET_SCALE_PAIR(a, b)                                               \
+  WHET_SCALE_PAIR(c, d)                                               \
+  WHET_SCALE_PAIR(e, f)                                               \
+  WHET_SCALE_PAIR(g, h)                                               \
+  WHET_SCALE_PAIR(i, j) WHET_SCALE_PAIR(k, l) WHET_SCALE_PAIR(m, n) WHET_SCALE_PAIR(o, p)
+#define WHET_SCALE_0 WHET_SCALE_16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
+#define WHET_SCALE_1 WHET_SCALE_16(48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
+#define WHET_SCALE_2 WHET_SCALE_16(64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79)
+#define WHET_SCALE_3 WHET_SCALE_16(80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95)
+#define WHET_SCALE_IF(instructions, ...)        \
+  asm volatile(                                 \
+      "s_cmp_eq_u64 %[mask], 0\n"               \
+      "s_cbranch_scc1 .Lwhet_keep%=\n"          \
+      "s_nop 7\n"                               \
+      "s_nop 7\n"                               \
+      "s_nop 3\n" instructions                  \
+      "s_nop 3\n"                               \
+      ".Lwhet_keep%=:"                          \
+      : __VA_ARGS__                             \
+      : [factor] "v"(factors), [mask] "s"(mask) \
+      : "scc")
 
-// Both *= factor where mask, the same in all lanes, is not zero; like scale_if.
-WHET_DEVICE void scale_both_if(Float16& x, Float16& y, float factor, unsigned long long mask) {
+// Each of up to four accumulators *= factor where mask, the same in all lanes, is not zero. The branch is hidden from compilers, which
+// otherwise keep the accumulators in two places and copy them on the path that does nothing; and the registers are named, or hipRTC 7.14
+// takes them apart into pairs in other registers and copies those. The wait states are those between a matrix instruction and a reader
+// of its result (20 at most), and between a vector instruction and a matrix instruction that reads its result.
+template <int kCount>
+WHET_DEVICE void scale_if(Float16 (&x)[kCount], float factor, unsigned long long mask) {
+  static_assert(kCount >= 1 && kCount <= 4, "registers are named for four accumulators");
 #if WHET_EMULATOR
-  if (mask != 0) x *= factor, y *= factor;
+  WHET_UNROLL
+  for (int i = 0; i < kCount; ++i)
+    if (mask != 0) x[i] *= factor;
 #else
-  WHET_PIN(x);
-  WHET_PIN(y);
-  Float2 part[16];
-  WHET_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    part[i] = Float2{x[2 * i], x[2 * i + 1]};
-    part[8 + i] = Float2{y[2 * i], y[2 * i + 1]};
-  }
   const Float2 factors = {factor, float_from_bits(any_word())};
-  asm volatile(
-      "s_cmp_eq_u64 %17, 0\n"
-      "s_cbranch_scc1 .Lwhet_keep%=\n"
-      "s_nop 7\n"
-      "s_nop 7\n"
-      "s_nop 3\n"  //
-      WHET_SCALE_8_PAIRS(0, 1, 2, 3, 4, 5, 6, 7) WHET_SCALE_8_PAIRS(8, 9, 10, 11, 12, 13, 14, 15)
-      "s_nop 3\n"
-      ".Lwhet_keep%=:"
-      : "+v"(part[0]), "+v"(part[1]), "+v"(part[2]), "+v"(part[3]), "+v"(part[4]), "+v"(part[5]),
-        "+v"(part[6]), "+v"(part[7]), "+v"(part[8]), "+v"(part[9]), "+v"(part[10]), "+v"(part[11]),
-        "+v"(part[12]), "+v"(part[13]), "+v"(part[14]), "+v"(part[15])
-      : "v"(factors), "s"(mask)
-      : "scc");
-  WHET_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    x[2 * i] = part[i][0], x[2 * i + 1] = part[i][1];
-    y[2 * i] = part[8 + i][0], y[2 * i + 1] = part[8 + i][1];
+  if constexpr (kCount == 1) {
+    WHET_SCALE_IF(WHET_SCALE_0, "+{v[32:47]}"(x[0]));
+  } else if constexpr (kCount == 2) {
+    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1, "+{v[32:47]}"(x[0]), "+{v[48:63]}"(x[1]));
+  } else if constexpr (kCount == 3) {
+    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1 WHET_SCALE_2, "+{v[32:47]}"(x[0]), "+{v[48:63]}"(x[1]),
+                  "+{v[64:79]}"(x[2]));
+  } else {
+    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1 WHET_SCALE_2 WHET_SCALE_3, "+{v[32:47]}"(x[0]),
+                  "+{v[48:63]}"(x[1]), "+{v[64:79]}"(x[2]), "+{v[80:95]}"(x[3]));
   }
-  WHET_PIN(x);
-  WHET_PIN(y);
 #endif
 }
 

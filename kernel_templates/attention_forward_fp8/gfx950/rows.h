@@ -254,10 +254,7 @@ WHET_DEVICE void move_references(Rows& w, Scores& next) {
     return;
   }
 #endif
-  WHET_UNROLL
-  for (int c = 0; c + 1 < kColumns; c += 2)
-    whet::scale_both_if(w.output[c], w.output[c + 1], output_factor, rescaling);
-  if (kColumns % 2 == 1) whet::scale_if(w.output[kColumns - 1], output_factor, rescaling);
+  whet::scale_if(w.output, output_factor, rescaling);
 }
 
 WHET_DEVICE void add_to_totals(Rows& w, Int8 weights, const Ones& ones) {
