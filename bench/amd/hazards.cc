@@ -45,6 +45,16 @@ bool WritesPart(const Instruction& x) {
          Begins(x.operation, "v_cvt_pk_bf8") || Begins(x.operation, "v_cvt_scalef32_pk_fp8") ||
          Begins(x.operation, "v_cvt_sr_");
 }
+// One of those whose result a neighbour does not get: all with a choice of bytes, conversions into the upper half.
+bool IsNotForwarded(const Instruction& x) {
+  if (!WritesPart(x)) return false;
+  const size_t selection = x.arguments.find("op_sel:[");
+  return absl::StrContains(x.arguments, "dst_sel:") ||
+         (selection != std::string::npos &&
+          absl::StrContains(
+              x.arguments.substr(selection, x.arguments.find(']', selection) - selection + 1),
+              "1]"));
+}
 bool IsExchange(const Instruction& x) { return absl::StrContains(x.operation, "permlane"); }
 bool IsReadLane(const Instruction& x) {
   return Begins(x.operation, "v_readlane") || Begins(x.operation, "v_readfirstlane");
@@ -218,7 +228,7 @@ std::vector<Rule> RulesOf(const Instruction& x, const RegisterUse& use,
                      [](const Instruction& c) { return IsVector(c) && !IsTranscendental(c); }, true,
                      false});
   }
-  if (WritesPart(x)) {
+  if (IsNotForwarded(x)) {
     rules.push_back({"a partly written register", 1, vectors, vector, true, false});
   }
   return rules;

@@ -167,10 +167,10 @@ WHET_DEVICE unsigned any_word() {
   WHET_SCALE_PAIR(e, f)                                               \
   WHET_SCALE_PAIR(g, h)                                               \
   WHET_SCALE_PAIR(i, j) WHET_SCALE_PAIR(k, l) WHET_SCALE_PAIR(m, n) WHET_SCALE_PAIR(o, p)
-#define WHET_SCALE_0 WHET_SCALE_16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
-#define WHET_SCALE_1 WHET_SCALE_16(48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
-#define WHET_SCALE_2 WHET_SCALE_16(64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79)
-#define WHET_SCALE_3 WHET_SCALE_16(80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95)
+#define WHET_SCALE_0 WHET_SCALE_16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define WHET_SCALE_1 WHET_SCALE_16(16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)
+#define WHET_SCALE_2 WHET_SCALE_16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
+#define WHET_SCALE_3 WHET_SCALE_16(48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
 #define WHET_SCALE_IF(instructions, ...)        \
   asm volatile(                                 \
       "s_cmp_eq_u64 %[mask], 0\n"               \
@@ -198,15 +198,15 @@ WHET_DEVICE void scale_if(Float16 (&x)[kCount], float factor, unsigned long long
 #else
   const Float2 factors = {factor, float_from_bits(any_word())};
   if constexpr (kCount == 1) {
-    WHET_SCALE_IF(WHET_SCALE_0, "+{v[32:47]}"(x[0]));
+    WHET_SCALE_IF(WHET_SCALE_0, "+{v[0:15]}"(x[0]));
   } else if constexpr (kCount == 2) {
-    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1, "+{v[32:47]}"(x[0]), "+{v[48:63]}"(x[1]));
+    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1, "+{v[0:15]}"(x[0]), "+{v[16:31]}"(x[1]));
   } else if constexpr (kCount == 3) {
-    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1 WHET_SCALE_2, "+{v[32:47]}"(x[0]), "+{v[48:63]}"(x[1]),
-                  "+{v[64:79]}"(x[2]));
+    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1 WHET_SCALE_2, "+{v[0:15]}"(x[0]), "+{v[16:31]}"(x[1]),
+                  "+{v[32:47]}"(x[2]));
   } else {
-    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1 WHET_SCALE_2 WHET_SCALE_3, "+{v[32:47]}"(x[0]),
-                  "+{v[48:63]}"(x[1]), "+{v[64:79]}"(x[2]), "+{v[80:95]}"(x[3]));
+    WHET_SCALE_IF(WHET_SCALE_0 WHET_SCALE_1 WHET_SCALE_2 WHET_SCALE_3, "+{v[0:15]}"(x[0]),
+                  "+{v[16:31]}"(x[1]), "+{v[32:47]}"(x[2]), "+{v[48:63]}"(x[3]));
   }
 #endif
 }

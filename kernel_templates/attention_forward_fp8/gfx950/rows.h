@@ -141,6 +141,7 @@ WHET_DEVICE void mask(Rows& w, Scores& s, const Problem& p, int group, int key0)
     for (int r = 0; r < 16; ++r)
       s.block[b][r] = 32 * b + r <= relative ? s.block[b][r] : whet::negative_infinity();
   }
+  whet::wait_matrix();
   WHET_UNROLL
   for (int i = 0; i < kFours; ++i) max_four(w, s, i);
 }
