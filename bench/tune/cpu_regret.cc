@@ -7,23 +7,32 @@
 // twelve such times always looks better than any winner. For the same reason the winner is timed against itself: that ratio
 // is the bench's own error, and a regret below it is none.
 //
-// Once with the machine as it is, once with a thread that keeps one processor busy.
+// A turn's time is the lower quartile of its launches, of those that no other program interrupted where there are
+// enough (the process's involuntary context switches stay the same over them): what others take from a launch only
+// makes it longer, and is no property of the variant. Where the winner and a rival swap places from turn to turn, the
+// regret's interval says so: it is "proven" only as far as the interval is above zero.
+//
+// Once with the machine as it is, once with another process that keeps one processor busy.
 //
 //   cpu_regret [variants, 12] [seq, 1024] [--json FILE]
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bench/tune/bench_support.h"
-#include "nlohmann/json.hpp"
 #include "src/compile/toolchains.h"
 #include "src/device/argument_pack.h"
 #include "src/device/devices.h"
@@ -103,29 +112,67 @@ class Launcher {
     device_.DestroyEvent(end_);
   }
 
-  // Median nanoseconds of launches that take `time_ns` together, after `warm_ns` of them.
-  double Median(const Variant& v, double warm_ns, double time_ns) {
+  // Nanoseconds of one launch, of those that take `time_ns` together, after `warm_ns` of them.
+  double Time(const Variant& v, double warm_ns, double time_ns) {
     const PreparedVariant p = Must(source_.Prepare({v}).front());
-    std::vector<double> samples;
+    std::vector<double> samples, undisturbed;
     for (double spent = 0; spent < warm_ns + time_ns || samples.empty();) {
+      const int64_t switches = Interruptions();
       (void)device_.Record(begin_, nullptr);
       (void)device_.Launch(p.kernel, p.geometry, pack_.params(), nullptr);
       (void)device_.Record(end_, nullptr);
       const auto ns = static_cast<double>(Must(device_.ElapsedNanoseconds(begin_, end_)));
-      if (spent >= warm_ns) samples.push_back(ns);
+      if (spent >= warm_ns) {
+        samples.push_back(ns);
+        if (Interruptions() == switches) undisturbed.push_back(ns);
+      }
       spent += ns;
       device_ns_ += ns;
     }
-    return whet::Median(samples);
+    launches_ += static_cast<int64_t>(samples.size());
+    undisturbed_ += static_cast<int64_t>(undisturbed.size());
+    return Quantile(undisturbed.size() >= kEnough ? undisturbed : samples, 0.25);
   }
   double device_ns() const { return device_ns_; }
+  double undisturbed_share() const {
+    return static_cast<double>(undisturbed_) / static_cast<double>(std::max<int64_t>(1, launches_));
+  }
 
  private:
   Device& device_;
   CompilingSource& source_;
   ArgumentPack pack_;
   EventHandle begin_ = nullptr, end_ = nullptr;
+  static constexpr size_t kEnough = 4;
+  // How often the kernel took a processor away from a thread of this process.
+  static int64_t Interruptions() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nivcsw;
+  }
+
   double device_ns_ = 0;
+  int64_t launches_ = 0, undisturbed_ = 0;
+};
+
+// Another program that keeps one processor busy for as long as this lives.
+class Load {
+ public:
+  explicit Load(bool there) : pid_(there ? fork() : -1) {
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (volatile uint64_t count = 0;;) count = count + 1;
+  }
+  ~Load() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+ private:
+  const pid_t pid_;
 };
 
 // Nanoseconds of one launch of each variant: alone for 150 ms after 30 ms of warm-up, in three
@@ -137,7 +184,7 @@ std::map<std::string, double> Exhaustive(const TuningRequest& request, Launcher&
     std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(order.size() / 3),
                 order.end());
     for (const Variant& v : order) {
-      passes[v.id()].push_back(launcher.Median(v, 30e6, 150e6));
+      passes[v.id()].push_back(launcher.Time(v, 30e6, 150e6));
     }
   }
   std::map<std::string, double> times;
@@ -155,8 +202,8 @@ Paired ByTurns(const Variant& winner, const Variant& other, Launcher& launcher) 
   for (int turn = 0; turn < 40; ++turn) {
     // A B, then B A: what one leaves in the caches and the clock evens out.
     const bool first = turn % 2 == 0;
-    const double a = launcher.Median(first ? winner : other, 3e6, 20e6);
-    const double b = launcher.Median(first ? other : winner, 3e6, 20e6);
+    const double a = launcher.Time(first ? winner : other, 3e6, 20e6);
+    const double b = launcher.Time(first ? other : winner, 3e6, 20e6);
     ratios.push_back(first ? a / b : b / a);
   }
   return {.ratio = Median(ratios), .interval = MedianInterval(ratios)};
@@ -205,11 +252,7 @@ int Main(int argc, char** argv) {
   (void)source.Prepare(request.variants);
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
   for (bool loaded : {false, true}) {
-    std::atomic<bool> stop{!loaded};
-    std::thread load([&stop] {
-      while (!stop.load(std::memory_order_relaxed)) {
-      }
-    });
+    const Load load(loaded);
     const TuningResult r = Must(Tune(request, *device, source, nullptr));
     Launcher launcher(request, *device, source);
     const std::map<std::string, double> times = Exhaustive(request, launcher);
@@ -237,20 +280,20 @@ int Main(int argc, char** argv) {
       high = paired.interval.high - 1;
       best = rival.id();
     }
-    stop = true;
-    load.join();
     double least = 0;
     for (const auto& [id, ns] : times) least = least == 0 ? ns : std::min(least, ns);
     const double apart = times.at(r.winner.id()) / least - 1;
     std::printf(
-        "%s: winner %s, %.3f ms; regret by turns %.2f %% (%.2f to %.2f %%; against itself %.2f "
-        "%%), best %s; by "
-        "times taken apart %.2f %%; gain over the default %.2f; device time %.2f s (exhaustive "
-        "%.2f s)\n",
+        "%s: winner %s, %.3f ms; regret by turns %.2f %% (%.2f to %.2f %%; against itself %.2f, "
+        "%.2f "
+        "to %.2f %%), best %s; by times taken apart %.2f %%; gain over the default %.2f; device "
+        "time "
+        "%.2f s (exhaustive %.2f s); %.0f %% of the launches undisturbed\n",
         loaded ? "one processor kept busy" : "as it is", r.winner.id().c_str(),
         times.at(r.winner.id()) / 1e6, 100 * regret, 100 * std::max(0.0, low), 100 * high,
-        100 * (itself.ratio - 1), best.c_str(), 100 * apart, r.gain,
-        absl::ToDoubleSeconds(r.device), exhaustive_ns / 1e9);
+        100 * (itself.ratio - 1), 100 * (itself.interval.low - 1), 100 * (itself.interval.high - 1),
+        best.c_str(), 100 * apart, r.gain, absl::ToDoubleSeconds(r.device), exhaustive_ns / 1e9,
+        100 * launcher.undisturbed_share());
     std::fflush(stdout);
     report.push_back({{"loaded", loaded},
                       {"winner", r.winner.id()},
@@ -260,6 +303,7 @@ int Main(int argc, char** argv) {
                       {"against_itself_percent", 100 * (itself.ratio - 1)},
                       {"against_itself_interval", {itself.interval.low, itself.interval.high}},
                       {"regret_by_times_apart_percent", 100 * apart},
+                      {"undisturbed_launches_percent", 100 * launcher.undisturbed_share()},
                       {"pairs", pairs},
                       {"gain", r.gain},
                       {"device_seconds", absl::ToDoubleSeconds(r.device)},

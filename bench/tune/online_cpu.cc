@@ -12,11 +12,11 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/tune/bench_support.h"
-#include "nlohmann/json.hpp"
 #include "src/base/clock.h"
 #include "src/base/files.h"
 #include "src/ops/operation.h"

@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/tune/bench_support.h"
-#include "nlohmann/json.hpp"
 #include "src/ops/data.h"
 #include "src/ops/operation.h"
 #include "src/runtime/runtime.h"

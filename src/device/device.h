@@ -125,6 +125,17 @@ class Device {
     return Synchronize(stream);
   }
 
+  // (optional: waits without a limit) The same for an event that was recorded.
+  virtual absl::Status WaitWithin(EventHandle event, absl::Duration limit) {
+    (void)limit;
+    return ElapsedNanoseconds(event, event).status();
+  }
+  // (optional: true) Whether waiting for the event would not wait. Never waits.
+  virtual absl::StatusOr<bool> IsOver(EventHandle event) {
+    (void)event;
+    return true;
+  }
+
   // (optional: OK, and nothing is run) Runs the kernel once where a fault or an endless loop harms
   // nobody, and waits: nothing that it writes is seen here. FailedPrecondition says how it ended:
   // by which signal, or that it ran past `limit`.

@@ -123,32 +123,43 @@ class GpuDevice : public Device {
   }
 
   absl::Status SynchronizeWithin(StreamHandle stream, absl::Duration limit) override {
-    using std::chrono::steady_clock;
-    constexpr int kNotReady = 600;  // the same number in CUDA and HIP
-    // What takes longer is looked at less often: a busy wait would take a core from the compilers.
-    constexpr auto kBusy = std::chrono::milliseconds(1);
-    constexpr auto kNap = std::chrono::microseconds(50);
     const absl::StatusOr<EventHandle> event = CreateEvent();
     if (!event.ok()) return event.status();
     absl::Status status = Record(*event, stream);
-    Scope scope(calls_);
+    if (status.ok()) status = WaitWithin(*event, limit);
+    DestroyEvent(*event);
+    return status;
+  }
+
+  absl::Status WaitWithin(EventHandle event, absl::Duration limit) override {
+    using std::chrono::steady_clock;
+    // What takes longer is looked at less often: a busy wait would take a core from the compilers.
+    constexpr auto kBusy = std::chrono::milliseconds(1);
+    constexpr auto kNap = std::chrono::microseconds(50);
     const auto begin = steady_clock::now();
-    for (auto error = kNotReady; status.ok() && error == kNotReady;) {
-      error = calls_.QueryEvent(*event);
+    for (;;) {
+      const absl::StatusOr<bool> over = IsOver(event);
+      if (!over.ok()) return over.status();
+      if (*over) return absl::OkStatus();
       const auto waited = steady_clock::now() - begin;
-      if (error != kNotReady) {
-        status = calls_.Check(error, "wait for a stream");
-      } else if (waited > absl::ToChronoNanoseconds(limit)) {
+      if (waited > absl::ToChronoNanoseconds(limit)) {
         calls_.lost->store(true);
         return absl::DeadlineExceededError(
             absl::StrCat("it did not end within ", absl::FormatDuration(limit), " on ",
                          identity_.product, ", and no driver can end a kernel; end this process"));
-      } else if (waited > kBusy) {
-        std::this_thread::sleep_for(kNap);
       }
+      if (waited > kBusy) std::this_thread::sleep_for(kNap);
     }
-    DestroyEvent(*event);
-    return status;
+  }
+
+  absl::StatusOr<bool> IsOver(EventHandle event) override {
+    if (absl::Status s = Usable(); !s.ok()) return s;
+    Scope scope(calls_);
+    constexpr int kNotReady = 600;  // the same number in CUDA and HIP
+    const auto error = calls_.QueryEvent(event);
+    if (error == kNotReady) return false;
+    if (absl::Status s = calls_.Check(error, "wait for an event"); !s.ok()) return s;
+    return true;
   }
 
   absl::StatusOr<bool> IsCapturing(StreamHandle stream) override {

@@ -91,6 +91,9 @@ void Resolver::AttachLive(Task& task, const Choice& choice, Plan& plan) {
   live.online = options_.online;
   live.watch_drift = drift;
   const TrialLogOptions log_options = LogOptions(task);
+  live.on_blocked = [log_options](const VariantEvidence& evidence) {
+    TrialLog(log_options).Out(evidence);
+  };
   live.on_settled = [this, key = TuningKeyFor(task), log_options](const LiveOutcome& outcome) {
     TrialLog log(log_options);
     for (const VariantEvidence& evidence : outcome.result.evidence) {

@@ -13,7 +13,7 @@ namespace {
 constexpr double kEqualShare = 0.7;
 // How near the best the winner must be proven before the looking ends. Looking again and again gives
 // chance as many chances, so this asks for more than the zone does.
-constexpr double kSettledShare = 0.4;
+constexpr double kSettledShare = 0.3;
 // No clock and no timer is better than this from visit to visit.
 constexpr double kErrorFloor = 0.0005;
 

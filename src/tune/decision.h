@@ -64,7 +64,7 @@ struct Decision {
   // Per finalist: median of one launch and its interval.
   std::vector<double> median_ns;
   std::vector<Interval> interval_ns;
-  // The winner is proven to be no more than 0.4 of the tie zone slower than any other, and everyone
+  // The winner is proven to be no more than 0.3 of the tie zone slower than any other, and everyone
   // who may win has two visits that count (where there were two): more visits could only choose
   // between equals.
   bool settled = false;

@@ -1,11 +1,11 @@
 #include "src/tune/evidence.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
 
 namespace whet {
 namespace {

@@ -61,6 +61,10 @@ void OnlineTuner::RunFromNowOn(int candidate) {
 
 void OnlineTuner::SettleAtTheLimit() {
   if (settled() || BestNs() == 0 || !LimitReached()) return;
+  if (turns_) {
+    settled_.store(true, std::memory_order_release);
+    return;
+  }
   if (!blocks_.empty()) {
     DecideDuels();
     return;
@@ -119,7 +123,7 @@ int OnlineTuner::WantsAdmission() {
   if (settled()) return -1;
   MutexLock lock(mutex_);
   // A time of the best is needed first, to know what anything costs.
-  if (!blocks_.empty() || BestNs() == 0 || !MayAdmit()) return -1;
+  if (turns_ || !blocks_.empty() || BestNs() == 0 || !MayAdmit()) return -1;
   // Whoever looked clearly better is tried first: until it runs, every call loses.
   for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
     const double ns = Estimate(entries_[static_cast<size_t>(i)]);
@@ -142,7 +146,13 @@ void OnlineTuner::Admitted(int candidate, double ns, double cost_ns) {
 void OnlineTuner::Rejected(int candidate) {
   MutexLock lock(mutex_);
   entries_[static_cast<size_t>(candidate)].state = State::kOut;
-  if (candidate == best()) best_.store(initial_, std::memory_order_release);
+  if (candidate == best()) {
+    best_.store(initial_, std::memory_order_release);
+    if (turns_) settled_.store(true, std::memory_order_release);
+  } else if (turns_) {
+    turns_->Drop(candidate);
+    if (turns_->over()) settled_.store(true, std::memory_order_release);
+  }
 }
 
 bool OnlineTuner::NeedsTrials(int candidate) const {
@@ -178,6 +188,11 @@ int OnlineTuner::Choose() {
   if (settled()) return best();
   MutexLock lock(mutex_);
   ++calls_;
+  if (turns_) {
+    // Times that do not come any more end it.
+    if (++issued_calls_ > policy_.horizon + kLost) settled_.store(true, std::memory_order_release);
+    return settled() ? best() : turns_->turn();
+  }
   if (!blocks_.empty()) {
     if (issuing_ == blocks_.size()) {
       // All turns were had; what is missing of their times is on its way, or lost.
@@ -233,6 +248,11 @@ void OnlineTuner::Record(int candidate, double ns) {
   if (settled()) return;
   MutexLock lock(mutex_);
   ++recorded_;
+  passed_ns_ += ns;
+  if (turns_) {
+    RecordTurn(candidate, ns);
+    return;
+  }
   if (!blocks_.empty()) {
     RecordDuel(candidate, ns);
     return;
@@ -323,7 +343,65 @@ void OnlineTuner::DecideDuels() {
     least = Median(of_candidate);
     best_.store(candidate, std::memory_order_release);
   }
-  settled_.store(true, std::memory_order_release);
+  BeginTurns();
+}
+
+int OnlineTuner::TurnCalls() const {
+  const double calls = policy_.turn * policy_.lag_ns / BestNs();
+  return static_cast<int>(std::min(calls, static_cast<double>(policy_.horizon) / 8));
+}
+
+// Over the best's time at a common clock.
+double OnlineTuner::Behind(const Entry& entry) const {
+  if (!entry.duel_ratios.empty()) return Median(entry.duel_ratios) / ratio_of_best_;
+  return Estimate(entry) / BestNs();
+}
+
+void OnlineTuner::BeginTurns() {
+  blocks_.clear();
+  const Entry& current = entries_[static_cast<size_t>(best())];
+  ratio_of_best_ = current.duel_ratios.empty() ? 1 : Median(current.duel_ratios);
+  std::vector<std::pair<double, int>> close;
+  for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
+    const Entry& e = entries_[static_cast<size_t>(i)];
+    if (i == best() || e.trials_ns.empty() || e.state != State::kRacing) continue;
+    if (Behind(e) <= 1 + policy_.close) close.emplace_back(Behind(e), i);
+  }
+  if (policy_.incumbent || TurnCalls() <= policy_.duel_calls || LimitReached() || close.empty()) {
+    settled_.store(true, std::memory_order_release);
+    return;
+  }
+  std::sort(close.begin(), close.end());
+  if (close.size() > static_cast<size_t>(policy_.looks))
+    close.resize(static_cast<size_t>(policy_.looks));
+  std::vector<int> challengers;
+  for (const auto& [behind, i] : close) challengers.push_back(i);
+  const double wait_ns = policy_.wait * policy_.lag_ns - passed_ns_;
+  const int wait = static_cast<int>(
+      std::clamp(wait_ns / BestNs(), 0.0, static_cast<double>(policy_.horizon) / 4));
+  turns_.emplace(best(), std::move(challengers),
+                 OnlineTurnRules{.calls = TurnCalls(), .wait_calls = wait});
+  issued_calls_ = 0;
+}
+
+bool OnlineTuner::Affordable(int candidate) const {
+  const Entry& e = entries_[static_cast<size_t>(candidate)];
+  if (e.state != State::kRacing) return false;
+  // At worst it stays as far behind as it was, and a little more, for all of its turn.
+  const double worst_ns = TurnCalls() * turns_->best_ns() * (std::max(0.0, Behind(e) - 1) + 0.01);
+  const double horizon_ns = static_cast<double>(policy_.horizon) * turns_->best_ns();
+  return cost_ns_ + lost_ns_ + worst_ns <= policy_.limit * policy_.slowdown * horizon_ns;
+}
+
+void OnlineTuner::RecordTurn(int candidate, double ns) {
+  if (turns_->best_ns() > 0 && candidate != best()) cost_ns_ += ns - turns_->best_ns();
+  double gain = 1;
+  if (turns_->Record(candidate, ns, &gain)) {
+    best_.store(turns_->best(), std::memory_order_release);
+    lost_ns_ += static_cast<double>(recorded_) * turns_->best_ns() * (gain - 1);
+  }
+  while (turns_->next() >= 0) Affordable(turns_->next()) ? turns_->Begin() : turns_->Skip();
+  if (turns_->over()) settled_.store(true, std::memory_order_release);
 }
 
 void OnlineTuner::Settle() { settled_.store(true, std::memory_order_release); }

@@ -12,7 +12,7 @@
 // Every variant is verified before a caller sees its result, so each call's result is right. That
 // verification is the only launch beside the caller's own, and it is counted like a slow call.
 //
-// States of a candidate:      unknown --Admitted--> racing --> duels --> (best or out)
+// States of a candidate:      unknown --Admitted--> racing --> duels --> turns --> (best or out)
 //                                 |                    |
 //                                 +--Rejected--> out <-+ surely slower
 //
@@ -22,17 +22,21 @@
 // what the calls lost until the best was known within policy.limit times that; then the best so far is settled;
 // (4) a single trial runs on what its neighbours left in caches and clock, so racing only
 // drops; duels of some calls in a row, each held against the best's calls before and after it,
-// decide (a clock that changes over the first calls of a process cancels so); (5) settled is final.
+// decide (a clock that changes over the first calls of a process cancels so), and where the clock has a lag of many
+// calls, those that were close are looked at again, each for as long as that (online_turns.h), while what that costs
+// at worst fits under the limit; (5) settled is final.
 //
 // Thread-safe. Knows no device: times may come late, or never (an unrecorded trial is tried again).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "src/base/mutex.h"
+#include "src/tune/online_turns.h"
 
 namespace whet {
 
@@ -54,9 +58,17 @@ struct OnlinePolicy {
   // So many in a row that are out already at their verification end the verifying: the list is in the
   // order of preference.
   int hopeless_in_a_row = 6;
-  int duellists = 2;       // how many go on to duels with the best
-  int duel_calls = 8;      // in a row, by turns of the best and of the other
-  int duels = 3;           // of each
+  int duellists = 2;   // how many go on to duels with the best
+  int duel_calls = 8;  // in a row, by turns of the best and of the other
+  int duels = 3;       // of each
+  // How long the clock takes to follow another kernel (Device::ClockLag). Where a turn of so long holds more calls than
+  // a duel, those that were close in the duels or in their trials get one each afterwards
+  // (online_turns.h), as far as the limit allows; 0: never.
+  double lag_ns = 0;
+  double turn = 0.3;       // of a lag
+  double wait = 0.6;       // of a lag since the first call, before the best's own turn
+  double close = 0.03;     // farther behind than this at a common clock is not looked at again
+  int looks = 2;           // how many are
   double tie_zone = 0.01;  // closer than this, the one that is running stays
   // The initial one is a settled winner: it gives way only to one that was faster by
   // `replace_gain` in every duel.
@@ -129,6 +141,11 @@ class OnlineTuner {
   bool Outstanding(int candidate) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int NextRacing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginDuels() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int TurnCalls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginTurns() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordTurn(int candidate, double ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Affordable(int candidate) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double Behind(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordDuel(int candidate, double ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DecideDuels() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordTrial(int candidate, double ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -148,12 +165,15 @@ class OnlineTuner {
   int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t trial_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   double cost_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  double passed_ns_ ABSL_GUARDED_BY(mutex_) = 0;      // of recorded calls
+  double ratio_of_best_ ABSL_GUARDED_BY(mutex_) = 1;  // its duels' over who ran before
   double lost_ns_ ABSL_GUARDED_BY(mutex_) =
       0;  // by calls that ran what was not yet known to be slow
   std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);  // of the duels; empty before them
   size_t block_ ABSL_GUARDED_BY(mutex_) = 0;           // whose times come
   size_t issuing_ ABSL_GUARDED_BY(mutex_) = 0;         // whose calls are handed out
   int64_t issued_calls_ ABSL_GUARDED_BY(mutex_) = 0;   // of it
+  std::optional<OnlineTurns> turns_ ABSL_GUARDED_BY(mutex_);
   int64_t from_before_ ABSL_GUARDED_BY(mutex_) = 0;  // times that are still to come of older calls
 };
 

@@ -115,10 +115,8 @@ class Tuning {
             .longest_soak = policy.longest_soak,
             .heat = policy.final_time * 0.3,
             .time = policy.final_time / 2,
-            .places = std::max(1, policy.finalists),
-            .passes = lag >= kShortLag ? 6
-                      : patient        ? 24
-                                       : 10,
+            .places = std::max(1, patient ? policy.finalists + 2 : policy.finalists),
+            .passes = lag >= kShortLag ? (patient ? 16 : 6) : (patient ? 24 : 10),
             .decision = {.tie_zone = policy.tie_zone, .replace_gain = policy.replace_gain},
             .clock = request_.clock};
   }

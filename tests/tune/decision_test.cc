@@ -38,8 +38,8 @@ TEST(DecisionTest, ClearlyFasterWinsWhateverTheOrder) {
 
 TEST(DecisionTest, ProvenEqualsGoByOrder) {
   const std::vector<Finalist> finalists = {Make(7, {100.0, 100.1, 99.9, 100.0}),
-                                           Make(2, {100.2, 100.3, 100.1, 100.2}),
-                                           Make(4, {100.1, 100.2, 100.0, 100.1})};
+                                           Make(2, {100.1, 100.2, 100.0, 100.1}),
+                                           Make(4, {100.05, 100.15, 99.95, 100.05})};
   const Decision d = Decide(finalists, {});
   EXPECT_EQ(d.fastest, 0u);
   EXPECT_EQ(d.winner, 1u);

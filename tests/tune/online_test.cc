@@ -183,6 +183,50 @@ TEST(OnlineTunerTest, OneThatFailsInALiveCallIsNotChosenAgain) {
   }
 }
 
+// Clocks that follow with a lag: 1 is 3 % slower than 0 while they take turns and 6 % faster alone.
+struct Lagging {
+  double own[3] = {1e5, 1.03e5, 1.02e5};
+  double target[3] = {1.0, 0.91, 1.03};
+  double slow = 1;
+  double Call(int i, double lag_ns) {
+    const double ns = own[i] * slow;
+    slow += (1 - std::exp(-ns / lag_ns)) * (target[i] - slow);
+    return ns;
+  }
+};
+
+TEST(OnlineTunerTest, WhoIsFasterAloneIsFoundWhereTheClockLags) {
+  for (const bool knows_the_lag : {false, true}) {
+    // The clock comes nearly all of its way in 9 ms; a turn is 100 calls.
+    OnlineTuner tuner(3, 0, {.lag_ns = knows_the_lag ? 33e6 : 0});
+    Lagging device;
+    for (int call = 0; call < 1000; ++call) {
+      if (const int i = tuner.WantsAdmission(); i >= 0) tuner.Admitted(i, device.Call(i, 4e6));
+      const int i = tuner.Choose();
+      tuner.Record(i, device.Call(i, 4e6));
+    }
+    EXPECT_TRUE(tuner.settled());
+    EXPECT_EQ(tuner.best(), knows_the_lag ? 1 : 0);
+  }
+}
+
+TEST(OnlineTunerTest, NoTurnIsBegunThatMayCostMoreThanIsLeft) {
+  // All of the limit but a call is spent when the turns begin.
+  OnlineTuner tuner(3, 0, {.lag_ns = 33e6});
+  Lagging device;
+  int64_t of_challengers = 0;
+  for (int call = 0; call < 1000; ++call) {
+    if (const int i = tuner.WantsAdmission(); i >= 0) tuner.Admitted(i, device.Call(i, 4e6));
+    const int i = tuner.Choose();
+    tuner.Record(i, device.Call(i, 4e6));
+    if (call == 150) tuner.AddCost(1e5 * (44 - tuner.ExcessInCalls()));
+    if (call > 150) of_challengers += i != 0;
+  }
+  EXPECT_TRUE(tuner.settled());
+  EXPECT_EQ(tuner.best(), 0);
+  EXPECT_EQ(of_challengers, 0);
+}
+
 TEST(OnlineTunerTest, ManyThreadsAtOnce) {
   OnlineTuner tuner(6, 0, {});
   std::vector<std::thread> threads;

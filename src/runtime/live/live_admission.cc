@@ -14,6 +14,9 @@ namespace whet {
 namespace {
 
 constexpr absl::Duration kLongestTrial = absl::Seconds(10);
+// Of a launch on the device: times what the running variant takes, and in all.
+constexpr double kTimesTheBest = 20;
+constexpr absl::Duration kLongestLaunch = absl::Minutes(1);
 
 // What the caller's tensor holds between its elements is nobody's business: `bytes` with only the
 // elements in it, the rest as scratch was before the launch.
@@ -141,6 +144,7 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
     round.Reject(candidate, VariantOutcome::kFailed, std::string(status.message()));
     return nullptr;
   }
+  running_ = round.end;
   round.candidate = candidate;
   round.host_ns = HostNs() - before;
   return *std::move(loaded);
@@ -167,11 +171,43 @@ void LiveAdmission::End(void* const* args, StreamHandle stream) {
   round.host_ns += HostNs() - before;
   round.comparing.store(true, std::memory_order_release);
   options_.background->Post([this, candidate, shared = round_] {
-    if (absl::Status s = Compare(*shared, candidate); !s.ok()) {
+    absl::Status s = WaitForLaunch(*shared, candidate);
+    if (s.ok()) s = Compare(*shared, candidate);
+    if (!s.ok() && !absl::IsDeadlineExceeded(s)) {
       shared->Reject(candidate, VariantOutcome::kFailed, std::string(s.message()));
     }
     shared->comparing.store(false, std::memory_order_release);
   });
+}
+
+bool LiveAdmission::Running() {
+  if (running_ == nullptr) return false;
+  const absl::StatusOr<bool> over = device_.IsOver(running_);
+  // What cannot be asked will not be told by waiting either.
+  if (over.ok() && *over) running_ = nullptr;
+  return running_ != nullptr;
+}
+
+// DeadlineExceeded when all is said and done already.
+absl::Status LiveAdmission::WaitForLaunch(LiveRound& round, int candidate) {
+  // What the caller had in the stream before is the caller's own.
+  absl::Status status = device_.WaitWithin(round.begin, absl::InfiniteDuration());
+  if (!status.ok()) return status;
+  const absl::Duration limit = std::min(
+      kLongestLaunch,
+      std::max(options_.least_trial, absl::Nanoseconds(kTimesTheBest * round.tuner.LiveNs())));
+  status = device_.WaitWithin(round.end, limit);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  VariantEvidence evidence;
+  evidence.variant = round.candidates[static_cast<size_t>(candidate)];
+  evidence.outcome = VariantOutcome::kFailed;
+  evidence.reason = std::string(status.message());
+  evidence.stage = "live";
+  evidence.blocked = true;
+  round.Reject(candidate, evidence.outcome, evidence.reason, /*hurt=*/true);
+  round.tuner.Settle();
+  if (options_.on_blocked) options_.on_blocked(evidence);
+  return status;
 }
 
 absl::Status LiveAdmission::Compare(LiveRound& round, int candidate) {

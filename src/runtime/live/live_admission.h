@@ -46,6 +46,9 @@ class LiveAdmission {
                               StreamHandle stream);
   // After the caller's own launch.
   void End(void* const* args, StreamHandle stream);
+  // Whether the last launch on scratch may still be running: then nothing may wait for what is behind
+  // it in the stream, since it may never end.
+  bool Running();
   // Gives the scratch buffers back; nothing may be under way.
   void FreeScratch();
   int64_t count() const { return count_; }
@@ -53,6 +56,8 @@ class LiveAdmission {
  private:
   absl::Status PrepareScratch(void* const* args, StreamHandle stream);
   absl::Status CopyOutputs(void* const* args, StreamHandle stream);
+  // In the background: waits for the launch on scratch, as long as it may take.
+  absl::Status WaitForLaunch(LiveRound& round, int candidate);
   // In the background.
   absl::Status Compare(LiveRound& round, int candidate);
   double HostNs() const { return static_cast<double>(options_.clock->MonotonicNanoseconds()); }
@@ -62,6 +67,7 @@ class LiveAdmission {
   LiveTimes& times_;
   std::atomic<int64_t> count_{0};
   std::shared_ptr<LiveRound> round_;  // the last one
+  EventHandle running_ = nullptr;     // ends the launch on scratch; null when it is over
   std::unique_ptr<Scratch> scratch_;
   std::vector<DevicePointer> copies_;  // of what the live launch wrote, per written argument
   StreamHandle own_stream_ = nullptr;  // the background's

@@ -71,6 +71,8 @@ absl::Status LiveCalls::Launch(void* const* args, StreamHandle stream) {
   // An address that is wrong must fail as it does outside of tuning, before anything reads there.
   if (absl::Status s = Current().CheckPointers(args); !s.ok()) return s;
   const absl::StatusOr<bool> capturing = device_.IsCapturing(stream);
+  // A variant's first launch did not end: what is launched now would not begin.
+  if (absl::IsUnavailable(capturing.status())) return capturing.status();
   if (!capturing.ok() || *capturing) return Current().LaunchNow(args, stream);
   return round_ != nullptr ? Ride(args, stream) : Look(args, stream);
 }
@@ -81,6 +83,7 @@ void LiveCalls::BeginRound(std::vector<Variant> candidates, bool incumbent) {
   }
   OnlinePolicy policy = options_.online;
   policy.incumbent = incumbent;
+  policy.lag_ns = absl::ToDoubleNanoseconds(device_.ClockLag());
   round_ = std::make_shared<LiveRound>(std::move(candidates), policy);
   round_->plans[0] = const_cast<Plan*>(&Current());
   round_->fetched[0] = LiveRound::kLoaded;
@@ -123,7 +126,9 @@ absl::Status LiveCalls::Ride(void* const* args, StreamHandle stream) {
     status = first_.LaunchNow(args, stream);
   }
   if (on_scratch) admission_.End(args, stream);
-  times_.Read([&](int candidate, double ns) { tuner.Record(candidate, ns); });
+  if (!admission_.Running()) {
+    times_.Read([&](int candidate, double ns) { tuner.Record(candidate, ns); });
+  }
   current_.store(round.plans[static_cast<size_t>(tuner.best())], std::memory_order_release);
   return status;
 }

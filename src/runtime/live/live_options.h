@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "src/base/background.h"
 #include "src/base/clock.h"
 #include "src/device/device.h"
@@ -53,7 +54,12 @@ struct LiveOptions {
   bool watch_drift = true;  // once settled
   int most_candidates = 16;
   size_t few = 4;  // variants that are tried again after drift
+  // A first launch may take 20 times what runs takes, but this long at least and a minute at most.
+  absl::Duration least_trial = absl::Seconds(2);
   Clock* clock = Clock::Real();
+  // In the background, as soon as a first launch did not end: the process may have to be killed. The
+  // device is lost by then.
+  std::function<void(const VariantEvidence&)> on_blocked;
   // In the background, after every round.
   std::function<void(const LiveOutcome&)> on_settled;
 };

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "src/device/cuda/cuda_device.h"
+#include "src/runtime/live/live_calls.h"
 #include "src/tune/tuner.h"
 #include "tests/support/arguments.h"
 #include "tests/support/fake_gpu/device_session.h"
+#include "tests/support/live_harness.h"
 #include "tests/support/runfile.h"
 
 namespace whet {
@@ -210,6 +213,69 @@ TEST_F(CudaBadInputTest, AKernelThatDoesNotEndIsBlockedAndTheNextProcessGoesOn) 
   EXPECT_EQ(second->evidence[1].outcome, VariantOutcome::kFailed);
   EXPECT_TRUE(second->evidence[1].blocked);
   EXPECT_EQ(second->evidence[2].outcome, VariantOutcome::kTimed);
+}
+
+// The same on live calls: no call waits for it, it is told as blocked while the process lives, and calls fail from then on.
+TEST_F(CudaBadInputTest, AKernelThatDoesNotEndOnALiveCall) {
+  const auto device = OpenCudaDevice(0, *driver_, kNoNvml);
+  ASSERT_TRUE(device.ok()) << device.status();
+  void* x = *(*device)->Allocate(sizeof(host_));
+  ASSERT_TRUE((*device)->CopyFromHost(x, host_, sizeof(host_), nullptr).ok());
+  std::vector<Argument> arguments = {TensorArgument("x", Direction::kInOut, DType::kF32, {4}),
+                                     ScalarArgument("n", DType::kI32)};
+  Objects objects(**device, {{"k:a=1", {kHanging, "add_one"}}, {"k:a=2", {kHanging, "hang"}}});
+  const auto make_plan = [&](const Variant& variant) -> absl::StatusOr<std::unique_ptr<Plan>> {
+    absl::StatusOr<PreparedVariant> prepared = objects.Prepare({variant}).front();
+    if (!prepared.ok()) return prepared.status();
+    Resolution resolution;
+    resolution.variant = variant.id();
+    return Plan::Make(**device, nullptr, *std::move(prepared), arguments, 4, resolution);
+  };
+  class Variants final : public LiveVariants {
+   public:
+    explicit Variants(std::function<absl::StatusOr<std::unique_ptr<Plan>>(const Variant&)> load)
+        : load_(std::move(load)) {}
+    absl::Status Fetch(const Variant&) override { return absl::OkStatus(); }
+    absl::StatusOr<std::unique_ptr<Plan>> Load(const Variant& v) override { return load_(v); }
+
+   private:
+    std::function<absl::StatusOr<std::unique_ptr<Plan>>(const Variant&)> load_;
+  };
+  LaterBackground background;
+  absl::StatusOr<std::unique_ptr<Plan>> first = make_plan(MakeVariant("k:a=1"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  LiveOptions options;
+  options.device = device->get();
+  options.arguments = arguments;
+  options.tolerance = [](DType) { return 1e-6; };
+  options.variants = std::make_unique<Variants>(make_plan);
+  options.background = &background;
+  options.least_trial = absl::Milliseconds(20);
+  options.online.slowdown =
+      1e9;  // the double's kernels take no time, and looking at the inputs does
+  options.on_blocked = [&](const VariantEvidence& evidence) { out_.push_back(evidence); };
+  LiveCalls live(**first, std::move(options));
+  live.Tune({MakeVariant("k:a=1"), MakeVariant("k:a=2")}, /*incumbent=*/false);
+  (*first)->set_live(&live);
+  int32_t n = 4;
+  void* args[] = {&x, &n};
+  for (int call = 0; call < 100 && !control_->hung; ++call) {
+    background.Run();
+    ASSERT_TRUE((*first)->Launch(args, nullptr).ok()) << call;
+  }
+  ASSERT_TRUE(control_->hung);
+  // The background has not looked yet.
+  for (int call = 0; call < 30; ++call) ASSERT_TRUE((*first)->Launch(args, nullptr).ok()) << call;
+  EXPECT_TRUE(out_.empty());
+  background.Run();
+  ASSERT_EQ(out_.size(), 1u);
+  EXPECT_EQ(out_[0].variant.id(), "k:a=2");
+  EXPECT_TRUE(out_[0].blocked);
+  EXPECT_THAT(out_[0].reason, HasSubstr("did not end within 20ms"));
+  const absl::Status after = (*first)->Launch(args, nullptr);
+  EXPECT_TRUE(absl::IsUnavailable(after)) << after;
+  EXPECT_EQ(control_->endless_waits, 0);
+  fake_->Reset();  // the process has ended, and with it the kernel
 }
 
 TEST_F(CudaBadInputTest, NoMemoryForTheTuningsBuffers) {

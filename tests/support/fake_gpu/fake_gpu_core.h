@@ -28,6 +28,7 @@ struct KernelEntry {
 struct Event {
   std::chrono::steady_clock::time_point at;
   bool recorded = false;
+  bool stuck = false;  // behind a kernel that does not end
 };
 
 struct State {
