@@ -89,6 +89,7 @@ extern "C" __global__ void
   for (int g = 0; g < kGroups; ++g) {
     w[g].total = Float4{};
     w[g].block_scale = 127;
+    WHET_PIN(w[g].block_scale);  // in a vector register: see kUnitScale
     w[g].unit_scale = 127;
     w[g].low = kLow;
     w[g].start = W::kTop;
@@ -160,7 +161,10 @@ extern "C" __global__ void
       // NaN stays.
       factor = factor < 1e-37f ? 1e-37f : factor;
       s.factor = factor;
-      if (kExact) rows.exponent = nearest_exponent(factor);
+      if (kExact) {
+        rows.exponent = nearest_exponent(factor);
+        WHET_PIN(rows.exponent);
+      }
     };
 
     // See Ones: published constants, of which lane l's are those of row l % 16 of a 16 x 128 matrix.

@@ -15,6 +15,8 @@
 #include "src/cli/device_flags.h"
 #include "src/cli/problem_input.h"
 #include "src/cli/report.h"
+#include "src/compile/toolchains.h"
+#include "src/emulate/isa/object_program.h"
 #include "src/emulate/wave_program.h"
 #include "src/model/target.h"
 
@@ -33,6 +35,7 @@ struct CheckReport {
   std::string problem;
   std::string target;
   std::string variant;
+  std::string compiler;  // of the code object that was played; empty: the source was
   LaunchGeometry launch;
   uint64_t blocks_run = 0;
   uint64_t blocks_total = 0;
@@ -52,12 +55,17 @@ class CheckCommand final : public Command {
   absl::StatusOr<std::vector<uint64_t>> Blocks(uint64_t total) const;
   Outcome Emulate(Session& session, const KernelTemplate& kernel_template, const CallInput& input,
                   const Target& target);
+  absl::StatusOr<EmulatorReport> Play(Session& session, const Specialization& special,
+                                      const Target& target, const EmulatorLaunch& launch,
+                                      CheckReport* report) const;
 
   ProblemFlags flags_;
   std::string target_ = "gfx950";
   std::string kernel_;
   std::string variant_;
   std::string blocks_;
+  bool object_ = false;
+  bool drop_ = false;
   int findings_ = 20;
   int limit_ = 600;
 };
@@ -77,7 +85,10 @@ void CheckCommand::Declare(Verb app) {
       "while others may read it; accesses outside LDS and the arguments; lanes and waves that\n"
       "disagree on what comes next; blocks that do not end. Not seen: inline assembly (give plain "
       "code under\n"
-      "WHET_EMULATOR), the compiler's own waits, bank conflicts, time. Needs clang 20 or newer.");
+      "WHET_EMULATOR), the compiler's own waits, bank conflicts, time. Needs clang 20 or newer.\n"
+      "With --object all instructions are played as compiled (gfx90a, gfx942, gfx950): also\n"
+      "reported are registers that are used before a load was waited for, and instructions too\n"
+      "close to one they depend on. Needs the compiler for the target, and llvm-objdump 20.");
   DeclareProblemFlags(verb_, &flags_);
   verb_.Find("operation").Required();
   verb_.Option("-t,--target", &target_, "AMD target whose lanes and instructions are played")
@@ -87,6 +98,11 @@ void CheckCommand::Declare(Verb app) {
       verb_.Option("--kernel", &kernel_, "The kernel's default variant, not the preferred one's")
           .Type("NAME");
   verb_.Option("--variant", &variant_, "This variant").Type("ID").Excludes(kernel);
+  verb_.Flag("--object", &object_,
+             "Compile, and play the instructions of the code object instead of the source");
+  verb_.Flag(
+      "--drop-lds-loads", &drop_,
+      "With --object: loads to LDS beyond a buffer leave LDS alone instead of writing zeros");
   verb_
       .Option("--blocks", &blocks_,
               "Run these blocks only (0-3,17); the output is then not compared")
@@ -176,8 +192,11 @@ std::vector<EmulatorArgument> EmulatorArguments(const OperationTensors& before,
     } else if (!argument.present) {
       arguments.push_back(EmulatorArgument::Buffer(argument.name, nullptr, 0));
     } else if (argument.direction == Direction::kIn) {
-      arguments.push_back(EmulatorArgument::Buffer(argument.name, tensor.data(),
-                                                   static_cast<size_t>(tensor.span_bytes())));
+      // Kernels may read all of the aligned 16 bytes that hold an input's last element: no allocator
+      // gives less, a HostTensor included.
+      const int64_t bytes = (tensor.span_bytes() + 15) / 16 * 16;
+      arguments.push_back(
+          EmulatorArgument::Buffer(argument.name, tensor.data(), static_cast<size_t>(bytes)));
     } else {
       after->tensors[i] = tensor.Clone();
       arguments.push_back(EmulatorArgument::Writable(argument.name, after->tensors[i].data(),
@@ -185,6 +204,11 @@ std::vector<EmulatorArgument> EmulatorArguments(const OperationTensors& before,
     }
   }
   return arguments;
+}
+
+// What the code object's compiler was: "hiprtc 7.0.51831".
+std::string CompilerName(const Compiler& compiler) {
+  return absl::StrCat(compiler.identity().compiler, " ", compiler.identity().version);
 }
 
 ordered_json ReportJson(const CheckReport& report) {
@@ -197,10 +221,12 @@ ordered_json ReportJson(const CheckReport& report) {
   return {{"problem", report.problem},
           {"target", report.target},
           {"variant", report.variant},
+          {"compiler", report.compiler},
           {"blocks", {{"run", report.blocks_run}, {"total", report.blocks_total}}},
           {"shared_bytes", report.launch.shared_bytes},
           {"matrix_operations", report.emulator.matrix_operations},
-          {"wave_operations", report.emulator.wave_operations},
+          {report.compiler.empty() ? "wave_operations" : "instructions",
+           report.emulator.wave_operations},
           {"barriers", report.emulator.barriers},
           {"findings", std::move(findings)},
           {"check", ChecksJson(report.checks)}};
@@ -208,7 +234,8 @@ ordered_json ReportJson(const CheckReport& report) {
 
 void Print(Console& console, const CheckReport& report) {
   console.Row("problem", ProblemText(report.problem));
-  console.Row("variant", absl::StrCat(report.variant, " on ", report.target));
+  console.Row("variant", absl::StrCat(report.variant, " on ", report.target,
+                                      report.compiler.empty() ? "" : " by ", report.compiler));
   console.Row(
       "played",
       absl::StrFormat("%d of %d blocks of %d threads, %s: %d matrix operations, %d barriers",
@@ -244,6 +271,45 @@ absl::Status Judge(const CheckReport& report, const KernelTemplate& kernel_templ
   return absl::OkStatus();
 }
 
+absl::StatusOr<EmulatorReport> CheckCommand::Play(Session& session, const Specialization& special,
+                                                  const Target& target,
+                                                  const EmulatorLaunch& launch,
+                                                  CheckReport* report) const {
+  Clock* const clock = Clock::Real();
+  int64_t begin = 0;
+  absl::StatusOr<EmulatorReport> played;
+  if (object_) {
+    Toolchains toolchains(session.options.toolchains);
+    const absl::StatusOr<Compiler*> compiler = toolchains.For(target);
+    if (!compiler.ok()) return compiler.status();
+    report->compiler = CompilerName(**compiler);
+    CompileRequest request;
+    request.label = report->variant;
+    request.source = special.source;
+    request.entry = special.entry;
+    request.target = target;
+    const auto options = special.options.find((*compiler)->identity().compiler);
+    if (options != special.options.end()) request.options = options->second;
+    const absl::StatusOr<CodeObject> object = (*compiler)->Compile(request);
+    if (!object.ok()) return object.status();
+    const auto program = isa::ObjectProgram::Load({.bytes = object->bytes, .entry = special.entry});
+    if (!program.ok()) return program.status();
+    begin = clock->MonotonicNanoseconds();
+    played = (*program)->Run(launch, {.drop_lds_loads = drop_});
+  } else {
+    const absl::StatusOr<std::unique_ptr<WaveProgram>> program =
+        WaveProgram::Compile({.source = special.source,
+                              .entry = special.entry,
+                              .architecture = target.architecture,
+                              .compiler = session.options.toolchains.amdgpu_clang});
+    if (!program.ok()) return program.status();
+    begin = clock->MonotonicNanoseconds();
+    played = (*program)->Run(launch);
+  }
+  report->nanoseconds = static_cast<double>(clock->MonotonicNanoseconds() - begin);
+  return played;
+}
+
 Outcome CheckCommand::Emulate(Session& session, const KernelTemplate& kernel_template,
                               const CallInput& input, const Target& target) {
   Console& console = session.console;
@@ -264,12 +330,6 @@ Outcome CheckCommand::Emulate(Session& session, const KernelTemplate& kernel_tem
   if (!blocks.ok()) return InputFailure(blocks.status());
   report.blocks_run = blocks->empty() ? report.blocks_total : blocks->size();
 
-  absl::StatusOr<std::unique_ptr<WaveProgram>> program =
-      WaveProgram::Compile({.source = special->source,
-                            .entry = special->entry,
-                            .architecture = target.architecture,
-                            .compiler = session.options.toolchains.amdgpu_clang});
-  if (!program.ok()) return ExecutionFailure(program.status());
   OperationTensors after = input.tensors;
   EmulatorLaunch launch;
   for (size_t i = 0; i < 3; ++i) {
@@ -286,11 +346,8 @@ Outcome CheckCommand::Emulate(Session& session, const KernelTemplate& kernel_tem
       progress(report.variant, "play", static_cast<int>(done), static_cast<int>(of));
     };
   }
-  Clock* const clock = Clock::Real();
-  const int64_t begin = clock->MonotonicNanoseconds();
-  absl::StatusOr<EmulatorReport> emulated = (*program)->Run(launch);
+  absl::StatusOr<EmulatorReport> emulated = Play(session, *special, target, launch, &report);
   if (!emulated.ok()) return ExecutionFailure(emulated.status());
-  report.nanoseconds = static_cast<double>(clock->MonotonicNanoseconds() - begin);
   report.emulator = *std::move(emulated);
   console.EndProgress();
 

@@ -103,7 +103,7 @@ void ReadSymbols(absl::string_view table, absl::string_view names,
        offset += sizeof(Elf64_Sym)) {
     const Elf64_Sym symbol = *ReadAt<Elf64_Sym>(table, offset);
     const unsigned binding = ELF64_ST_BIND(symbol.st_info);
-    symbols->push_back({StringAt(names, symbol.st_name), symbol.st_size,
+    symbols->push_back({StringAt(names, symbol.st_name), symbol.st_value, symbol.st_size,
                         symbol.st_shndx != SHN_UNDEF,
                         binding == STB_GLOBAL || binding == STB_WEAK});
   }
@@ -135,7 +135,8 @@ absl::StatusOr<ElfFile> ElfFile::Parse(absl::string_view bytes) {
       if (!slice) return Malformed("section outside the file");
       data = *slice;
     }
-    file.sections_.push_back({{}, section.sh_type, section.sh_info, section.sh_size, data});
+    file.sections_.push_back(
+        {{}, section.sh_type, section.sh_info, section.sh_size, section.sh_addr, data});
   }
   if (header->e_shstrndx >= headers.size()) return Malformed("section name table");
   const absl::string_view names = file.sections_[header->e_shstrndx].data;

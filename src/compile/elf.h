@@ -31,11 +31,13 @@ struct ElfSection {
   uint32_t type = 0;
   uint32_t info = 0;
   uint64_t size = 0;
+  uint64_t address = 0;    // where it is loaded; 0 for sections that are not
   absl::string_view data;  // empty for sections that take no room in the file
 };
 
 struct ElfSymbol {
   absl::string_view name;
+  uint64_t value = 0;  // its address, in linked files
   uint64_t size = 0;
   bool defined = false;
   bool global = false;  // global or weak

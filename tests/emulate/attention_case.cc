@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/emulate/number_formats.h"
-#include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
 namespace {
@@ -72,7 +71,7 @@ std::string Describe(const AttentionCase& c) {
                       c.nan_query >= 0 ? " NaN query" : "", " gap ", c.gap);
 }
 
-absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
+absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c, const Player& player) {
   Tensor q(c.bf16, c.batch, c.heads_q, c.seq_q, c.dqk, c.rows_first, c.gap),
       k(c.bf16, c.batch, c.heads_kv, c.seq_kv, c.dqk, c.rows_first, c.gap),
       v(c.bf16, c.batch, c.heads_kv, c.seq_kv, c.dv, c.rows_first, c.gap),
@@ -113,8 +112,6 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
   absl::StatusOr<EmulatedVariant> variant =
       SpecializeForEmulator(problem, c.kernel, c.tune, c.architecture);
   if (!variant.ok()) return variant.status();
-  absl::StatusOr<std::unique_ptr<WaveProgram>> program = WaveProgram::Compile(variant->source);
-  if (!program.ok()) return program.status();
   const float scale = c.scale != 0 ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.dqk));
   EmulatorLaunch& launch = variant->launch;
   launch.blocks = c.blocks;
@@ -125,7 +122,7 @@ absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c) {
       EmulatorArgument::Writable("o", o.data(), o.bytes()),
       EmulatorArgument::Writable("lse", c.lse ? lse.data() : nullptr, c.lse ? lse.size() * 4 : 0),
       EmulatorArgument::Scalar(scale)};
-  absl::StatusOr<EmulatorReport> report = (*program)->Run(launch);
+  absl::StatusOr<EmulatorReport> report = player(*variant);
   if (!report.ok()) return report.status();
 
   AttentionResult result;

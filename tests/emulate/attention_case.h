@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "src/emulate/wave_program.h"
+#include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
 
@@ -45,6 +46,7 @@ struct AttentionResult {
 };
 
 std::string Describe(const AttentionCase& c);
-absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c);
+absl::StatusOr<AttentionResult> RunAttention(const AttentionCase& c,
+                                             const Player& player = PlaySource);
 
 }  // namespace whet::emulator

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/emulate/number_formats.h"
-#include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
 namespace {
@@ -64,7 +63,8 @@ std::string Describe(const AttentionFp8Case& c) {
                       " late ", c.late, " mean ", c.value_mean, " growth ", c.growth);
 }
 
-absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c) {
+absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c,
+                                                   const Player& player) {
   const bool fnuz = c.architecture == "gfx942";
   const NumberFormat format = fnuz ? NumberFormat::kE4m3Fnuz : NumberFormat::kE4m3;
   const uint8_t nan = fnuz ? 0x80 : 0x7f;
@@ -137,8 +137,6 @@ absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c) {
   absl::StatusOr<EmulatedVariant> variant =
       SpecializeForEmulator(problem, c.kernel, c.tune, c.architecture);
   if (!variant.ok()) return variant.status();
-  absl::StatusOr<std::unique_ptr<WaveProgram>> program = WaveProgram::Compile(variant->source);
-  if (!program.ok()) return program.status();
   float scale = c.scale;
   if (scale == 0) {
     scale = c.exact_exponents ? 0.125f / 1.44269504f : 1.0f / std::sqrt(static_cast<float>(c.dqk));
@@ -157,7 +155,7 @@ absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c) {
       EmulatorArgument::Writable("o", o.data(), o.size() * 2),
       EmulatorArgument::Writable("lse", c.lse ? lse.data() : nullptr, c.lse ? lse.size() * 4 : 0),
       EmulatorArgument::Scalar(scale)};
-  absl::StatusOr<EmulatorReport> report = (*program)->Run(variant->launch);
+  absl::StatusOr<EmulatorReport> report = player(*variant);
   if (!report.ok()) return report.status();
 
   AttentionFp8Result result;

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "src/emulate/wave_program.h"
+#include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
 
@@ -49,6 +50,7 @@ struct AttentionFp8Result {
 };
 
 std::string Describe(const AttentionFp8Case& c);
-absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c);
+absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c,
+                                                   const Player& player = PlaySource);
 
 }  // namespace whet::emulator

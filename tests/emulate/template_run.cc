@@ -1,5 +1,7 @@
 #include "tests/emulate/template_run.h"
 
+#include <memory>
+
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,12 @@
 #include "src/runtime/builtin_templates.h"
 
 namespace whet::emulator {
+
+absl::StatusOr<EmulatorReport> PlaySource(const EmulatedVariant& variant) {
+  const absl::StatusOr<std::unique_ptr<WaveProgram>> program = WaveProgram::Compile(variant.source);
+  if (!program.ok()) return program.status();
+  return (*program)->Run(variant.launch);
+}
 
 absl::StatusOr<EmulatedVariant> SpecializeForEmulator(
     const std::string& problem_text, const std::string& kernel,
@@ -42,6 +50,7 @@ absl::StatusOr<EmulatedVariant> SpecializeForEmulator(
     if (!s.ok()) return s.status();
     EmulatedVariant result;
     result.variant = variant.id();
+    result.options = s->options;
     result.source = {s->source, s->entry, architecture};
     for (size_t i = 0; i < 3; ++i) {
       result.launch.grid[i] = static_cast<uint32_t>(s->launch.grid[i]);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +21,14 @@ namespace whet::emulator {
 struct EmulatedVariant {
   std::string variant;  // canonical text
   EmulatorSource source;
-  EmulatorLaunch launch;  // all but the arguments
+  EmulatorLaunch launch;                                    // all but the arguments
+  std::map<std::string, std::vector<std::string>> options;  // of each compiler, for the variant
 };
+
+// Runs a variant whose arguments have been filled in.
+using Player = std::function<absl::StatusOr<EmulatorReport>(const EmulatedVariant&)>;
+// Lane by lane, from the source.
+absl::StatusOr<EmulatorReport> PlaySource(const EmulatedVariant& variant);
 
 // The first variant of `kernel` whose parameters have the values given. InvalidArgument or Unimplemented as KernelTemplate says;
 // NotFound where no variant of the kernel fits.

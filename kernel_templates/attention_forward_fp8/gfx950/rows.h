@@ -51,6 +51,10 @@ constexpr bool kAccumulators = false;
 constexpr bool kAccumulators = kGroups > 1;
 #endif
 
+// E8M0 of 1 as an operand that the compiler places. gfx950 takes the lowest byte of a vector register but bits 23 to 30 of a scalar one
+// or a constant (llvm-project#158117), which compilers before that fix choose: the value says 127 in both places.
+constexpr int kUnitScale = 0x3f80007f;
+
 // One matrix instruction of the scores.
 template <int kDepthIndex>
 WHET_DEVICE void multiply_scores(Float16& s, Int8 keys, const Rows& w) {
@@ -70,8 +74,9 @@ WHET_DEVICE void multiply_scores(Float16& s, Int8 keys, const Rows& w) {
 #endif
   const Float16 zero = {};
   if constexpr (kExact) {
-    s = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
-        keys, w.query[kDepthIndex], kDepthIndex == 0 ? w.origin : s, 0, 0, 0, 127, 0, w.exponent);
+    s = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(keys, w.query[kDepthIndex],
+                                                        kDepthIndex == 0 ? w.origin : s, 0, 0, 0,
+                                                        kUnitScale, 0, w.exponent);
   } else {
     s = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
         keys, w.query[kDepthIndex], kDepthIndex == 0 ? zero : s, 0, 0, 0, 0, 0, 0);
@@ -86,7 +91,7 @@ WHET_DEVICE void multiply_output(Float16& o, Int8 values, Int8 weights, const Ro
     return;
   }
 #endif
-  o = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(values, weights, o, 0, 0, 0, 127, 0,
+  o = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(values, weights, o, 0, 0, 0, kUnitScale, 0,
                                                       w.block_scale);
 }
 

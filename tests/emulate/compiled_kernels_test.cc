@@ -1,0 +1,209 @@
+// What AMD's compilers make of the attention kernels, instruction by instruction, against attention in double precision. A quick run
+// takes a case or two for each compiler; with WHET_TEST_ALL_CASES set, the whole table for all of them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "src/compile/toolchains.h"
+#include "tests/emulate/attention_case.h"
+#include "tests/emulate/attention_fp8_case.h"
+#include "tests/emulate/object_player.h"
+
+namespace whet::emulator {
+namespace {
+
+struct CompilerCase {
+  const char* name;
+  const char* library;  // of hipRTC, or the variable that names it, in capitals
+  const char* architecture;
+};
+
+class CompiledKernels : public ::testing::TestWithParam<CompilerCase> {
+ protected:
+  void SetUp() override {
+    ToolchainOptions options;
+    const char* library = GetParam().library;
+    if (absl::StartsWith(library, "WHET_")) {
+      library = std::getenv(GetParam().library);
+      if (library == nullptr || *library == '\0') {
+        GTEST_SKIP() << "SKIPPED: " << GetParam().library << " names no library";
+      }
+    }
+    options.hiprtc_library = library;
+    toolchains_ = std::make_unique<Toolchains>(std::move(options));
+    const absl::StatusOr<Compiler*> compiler = toolchains_->Named("hiprtc");
+    ASSERT_TRUE(compiler.ok()) << compiler.status();
+    compiler_ = *compiler;
+  }
+
+  bool all() const { return std::getenv("WHET_TEST_ALL_CASES") != nullptr; }
+  // Both behaviours of loads beyond a buffer, which no manual settles for loads to LDS.
+  std::vector<Player> Players() {
+    std::vector<Player> players = {PlayObject(compiler_, {})};
+    if (all()) {
+      players.push_back(PlayObject(compiler_, {.drop_lds_loads = true, .reverse_waves = true}));
+    }
+    return players;
+  }
+
+  std::unique_ptr<Toolchains> toolchains_;
+  Compiler* compiler_ = nullptr;
+};
+
+// Ragged lengths, more keys than rows and fewer, one token, no keys, grouped heads, strides with gaps, values that are not finite and
+// must not be seen, a NaN query, logits that outgrow the first tile's.
+std::vector<AttentionCase> Cases(const std::string& architecture, bool all) {
+  const std::string kernel = architecture == "gfx950" ? "gfx950" : "gfx9";
+  const AttentionCase base{.kernel = kernel, .architecture = architecture};
+  std::vector<AttentionCase> cases;
+  AttentionCase c = base;
+  c.seq_q = 40;
+  c.seq_kv = 130;
+  c.causal = true;
+  c.gap = 8;
+  cases.push_back(c);
+  if (!all) return cases;
+  const auto add = [&](AttentionCase one, int seq_q, int seq_kv, int dqk, int dv, bool causal) {
+    one.seq_q = seq_q;
+    one.seq_kv = seq_kv;
+    one.dqk = dqk;
+    one.dv = dv;
+    one.causal = causal;
+    cases.push_back(one);
+  };
+  add(base, 1, 1, 128, 128, false);
+  add(base, 1, 700, 192, 128, true);
+  add(base, 257, 100, 96, 96, true);
+  add(base, 40, 0, 128, 128, false);
+  add(base, 300, 65, 72, 80, false);
+  for (const int sums : {0, 1, 2}) {
+    if (kernel == "gfx950" && sums == 2) continue;
+    c = base;
+    c.tune = {{"sums", sums}};
+    c.lse = sums != 1;
+    c.hidden_values = true;
+    add(c, 40, 70, 64, 64, true);
+    add(c, 40, 30, 64, 64, true);
+    c.hidden_values = false;
+    c.nan_query = 3;
+    add(c, 40, 70, 64, 64, sums != 1);
+  }
+  c = base;
+  c.spread = 6.0f;
+  c.rows_first = true;
+  add(c, 70, 390, 128, 128, true);
+  return cases;
+}
+
+TEST_P(CompiledKernels, AttentionAgreesWithDoublePrecision) {
+  for (const Player& player : Players()) {
+    for (const AttentionCase& c : Cases(GetParam().architecture, all())) {
+      SCOPED_TRACE(Describe(c));
+      const absl::StatusOr<AttentionResult> result = RunAttention(c, player);
+      ASSERT_TRUE(result.ok()) << result.status();
+      for (const EmulatorFinding& finding : result->report.findings) ADD_FAILURE() << finding.text;
+      EXPECT_LT(result->output_error, 5e-3);
+      EXPECT_LT(result->lse_error, 1e-3);
+      EXPECT_TRUE(result->untouched_gaps);
+    }
+  }
+}
+
+std::vector<AttentionFp8Case> Fp8Cases(const std::string& architecture, bool all) {
+  const bool wide = architecture == "gfx950";
+  const AttentionFp8Case base{
+      .kernel = architecture, .architecture = architecture, .exact_exponents = wide};
+  std::vector<AttentionFp8Case> cases;
+  AttentionFp8Case c = base;
+  c.seq_q = 40;
+  c.seq_kv = 140;
+  c.causal = true;
+  c.tune = {{"weights", 3}};
+  cases.push_back(c);
+  if (!all) return cases;
+  const std::vector<int64_t> weights =
+      wide ? std::vector<int64_t>{0, 1, 2, 3, 4} : std::vector<int64_t>{0, 2, 3, 4};
+  for (const int64_t one : weights) {
+    c = base;
+    c.tune = {{"weights", one}};
+    c.seq_q = 100;
+    c.seq_kv = 333;
+    c.causal = true;
+    cases.push_back(c);
+    c.seq_q = 40;
+    c.seq_kv = 20;
+    c.nan_value = 15;
+    cases.push_back(c);
+    c.seq_kv = 260;
+    c.nan_value = -1;
+    c.causal = false;
+    c.late = 4.0f;
+    c.exact_exponents = false;
+    cases.push_back(c);
+    c.late = 0;
+    c.nan_query = 3;
+    c.nan_key = 100;
+    cases.push_back(c);
+    c = base;
+    c.tune = {{"weights", one}};
+    c.heads_q = 2;
+    c.dqk = 192;
+    c.q_scale_rows = 64;
+    c.k_scale_rows = 64;
+    c.gap = 16;
+    c.seq_q = 70;
+    c.seq_kv = 140;
+    cases.push_back(c);
+    c = base;
+    c.tune = {{"weights", one}};
+    c.seq_q = 1;
+    c.seq_kv = 1;
+    cases.push_back(c);
+    c.seq_kv = 0;
+    cases.push_back(c);
+  }
+  if (wide) {
+    c = base;
+    c.tune = {{"weights", 3}, {"rows", 64}};
+    c.seq_q = 200;
+    c.seq_kv = 270;
+    c.causal = true;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+TEST_P(CompiledKernels, Fp8AttentionAgreesWithDoublePrecision) {
+  if (std::string(GetParam().architecture) == "gfx90a") {
+    GTEST_SKIP() << "SKIPPED: gfx90a has no matrix instructions for FP8";
+  }
+  for (const Player& player : Players()) {
+    for (const AttentionFp8Case& c : Fp8Cases(GetParam().architecture, all())) {
+      SCOPED_TRACE(Describe(c));
+      const absl::StatusOr<AttentionFp8Result> result = RunAttentionFp8(c, player);
+      ASSERT_TRUE(result.ok()) << result.status();
+      for (const EmulatorFinding& finding : result->report.findings) ADD_FAILURE() << finding.text;
+      EXPECT_LT(result->output_error, 0.036);
+      EXPECT_LT(result->lse_error, 0.07);
+      EXPECT_EQ(result->wrong_nans, 0);
+      EXPECT_TRUE(result->untouched_gaps);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compilers, CompiledKernels,
+    ::testing::Values(CompilerCase{"Hiprtc714Gfx950", "WHET_TEST_HIPRTC7", "gfx950"},
+                      CompilerCase{"Hiprtc714Gfx942", "WHET_TEST_HIPRTC7", "gfx942"},
+                      CompilerCase{"Hiprtc70Gfx950", "WHET_TEST_HIPRTC70", "gfx950"},
+                      CompilerCase{"Hiprtc70Gfx942", "WHET_TEST_HIPRTC70", "gfx942"},
+                      CompilerCase{"Hiprtc5Gfx90a", "libamdhip64.so.5", "gfx90a"}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace whet::emulator
