@@ -207,7 +207,7 @@ void Execute(Machine& m, Wave& w, const Decoded& d) {
 int MatrixPasses(const std::string& name) {
   // Passes of four clocks. Rows 16: half of rows 32 for the same depth in bytes.
   if (absl::StrContains(name, "32x32x64")) return 16;
-  if (absl::StrContains(name, "16x16x128")) return 8;
+  if (absl::StrContains(name, "16x16x128")) return absl::StartsWith(name, "v_smfmac") ? 4 : 8;
   if (absl::StrContains(name, "32x32x16")) return 8;
   if (absl::StrContains(name, "32x32x8")) return 8;
   if (absl::StrContains(name, "16x16x")) return 4;
