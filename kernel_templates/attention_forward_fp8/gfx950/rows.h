@@ -100,13 +100,13 @@ WHET_DEVICE void settle() {
   if (kAccumulators || kRoute == whet::kByteMaximum) whet::settle_weights();
 }
 
-// Between matrix instructions and readers that no others lie between. Maxima are inline assembly: compilers keep no distance for them.
+// Between matrix instructions and readers that no others lie between.
 WHET_DEVICE void await_scores(Scores& s) {
 #if !WHET_EMULATOR
-  if (kAccumulators) whet::await_vector(s.block[0]);
-  whet::await_vector(s.block[1]);
-#else
-  (void)s;
+  if (kAccumulators) {
+    whet::await_vector(s.block[0]);
+    whet::await_vector(s.block[1]);
+  }
 #endif
 }
 WHET_DEVICE void await_outputs(Rows& w) {

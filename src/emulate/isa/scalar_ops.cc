@@ -301,7 +301,7 @@ void AddScalarHandlers(Handlers* handlers) {
     w.state = Wave::State::kEnded;
   };
   for (const char* name : {"s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_dcache_wb",
-                           "buffer_inv", "buffer_wbl2", "s_sethalt"}) {
+                           "buffer_inv", "buffer_wbl2", "buffer_wbinvl1_vol", "s_sethalt"}) {
     (*handlers)[name] = [](Machine&, Wave&, const Decoded&) {};
   }
   (*handlers)["s_trap"] = [](Machine& m, Wave& w, const Decoded&) { m.Fail(w, "reaches a trap"); };
