@@ -8,41 +8,19 @@ namespace attention {
 
 using whet::sm90::Product;
 
-struct Query {
-  Uint32 shared;  // this warpgroup's rows in shared memory
-  Uint32 registers[kQueryInRegisters ? kQkSteps * 4 : 1];
-};
-
-WHET_DEVICE void read_query(Query& query, int warp, int lane) {
-  const int row = warp * 16 + lane % 16;
-#pragma unroll
-  for (int step = 0; step < kQkSteps; ++step) {
-    const int chunk = (step % 4) * 2 + lane / 16;
-    Uint32 four[4];
-    whet::sm90::load_matrices(four, query.shared + (step / 4) * kQPanelBytes + row * kPanelRow +
-                                        ((chunk ^ (row % 8)) * 16));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) query.registers[step * 4 + i] = four[i];
-  }
-}
-
 // 16 columns of Q K^T, for the first kKeys keys of the tile.
 template <int kKeys>
-WHET_DEVICE void issue_scores_step(float (&s)[kBlockKv / 2], Query& query, Uint64 k_base,
+WHET_DEVICE void issue_scores_step(float (&s)[kBlockKv / 2], Uint32 query, Uint64 k_base,
                                    int step) {
   const Uint64 k_step = k_base + ((step / 4) * kKvPanelBytes + (step % 4) * 32) / 16;
-  if constexpr (kQueryInRegisters) {
-    Product<kKeys>::register_shared(s, &query.registers[step * 4], k_step, step != 0);
-  } else {
-    const Uint64 q_base = whet::sm90::panel_descriptor(query.shared, 16);
-    Product<kKeys>::shared_shared(s, q_base + ((step / 4) * kQPanelBytes + (step % 4) * 32) / 16,
-                                  k_step, step != 0);
-  }
+  const Uint64 q_base = whet::sm90::panel_descriptor(query, 16);
+  Product<kKeys>::shared_shared(s, q_base + ((step / 4) * kQPanelBytes + (step % 4) * 32) / 16,
+                                k_step, step != 0);
 }
 
-// Issues S = Q K^T for the K tile at `k`. `half`: the scores of the upper half do not matter. The first step computes them all the same,
+// Issues S = Q K^T for this warpgroup's rows at `query` and the K tile at `k`. `half`: the scores of the upper half do not matter. The first step computes them all the same,
 // or the compiler would see registers that the products of only one branch write, and make all products wait for each other.
-WHET_DEVICE void issue_scores(float (&s)[kBlockKv / 2], Query& query, Uint32 k, bool half) {
+WHET_DEVICE void issue_scores(float (&s)[kBlockKv / 2], Uint32 query, Uint32 k, bool half) {
   const Uint64 k_base = whet::sm90::panel_descriptor(k, 16);
   issue_scores_step<kBlockKv>(s, query, k_base, 0);
   if (kHalves && half) {

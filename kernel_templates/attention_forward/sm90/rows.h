@@ -26,7 +26,7 @@ struct Rows {
   // the products made to wait instead; the compiler does not know that this is zero.
   Uint32 zero;
 
-  Query query;
+  Uint32 query;  // this warpgroup's rows in shared memory
   Item item;
   float o[kDv / 2];
   Uint32 p[kBlockKv / 4];       // what the products that run read
@@ -64,12 +64,8 @@ struct Rows {
     for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
   }
   __device__ __forceinline__ void take_query() {
-    query.shared = side.q();
+    query = side.q();
     side.wait_q();
-    if constexpr (kQueryInRegisters) {
-      read_query(query, warp, side.lane);
-      side.release_q();
-    }
   }
   __device__ __forceinline__ void finish_result() {
     done.head = item.head;
@@ -83,7 +79,7 @@ struct Rows {
                                                 bool may_need_mask) {
     whet::sm90::pin(s);
     side.release_k();
-    if (!kQueryInRegisters && tile == 0) side.release_q();
+    if (tile == 0) side.release_q();
     if (__builtin_expect(negated, 0)) {
 #pragma unroll
       for (int i = 0; i < kBlockKv / 2; ++i) s[i] = -s[i];
@@ -104,7 +100,7 @@ struct Rows {
     item.head += item.batch * kHeadsQ;
     half = false;
     take_query();
-    if (!kQueryInRegisters && item.tiles == 0) side.release_q();
+    if (item.tiles == 0) side.release_q();
 #pragma unroll 1
     for (int i = 0; i < item.later; ++i) {
       side.pass_keys(1);

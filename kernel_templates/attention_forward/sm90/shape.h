@@ -11,7 +11,6 @@ constexpr int kBlockKv = TUNE_BLOCK_KV;
 constexpr bool kSpeculate = TUNE_SPECULATE;
 constexpr bool kPingPong = kWarpgroups > 1;
 constexpr int kStages = TUNE_STAGES;
-constexpr bool kQueryInRegisters = TUNE_Q_REGISTERS;
 // Probabilities may grow to 2^kLazyLog2 before the output is rescaled to a new row maximum.
 constexpr int kLazyLog2 = 8;
 
@@ -34,8 +33,7 @@ constexpr int kVBytes = kVPanels * kKvPanelBytes;
 // A second place for Q where the kernel file makes room: the next work's can be there before this one's last product has read its own.
 constexpr int kBesideTiles = 1408;  // for alignment, barriers and mail, as in the kernel file
 constexpr int kQStages =
-    !kQueryInRegisters && LAUNCH_SHARED_BYTES >= kBesideTiles + 2 * kWarpgroups * kQBytes +
-                                                     kStages * (kKBytes + kVBytes)
+    LAUNCH_SHARED_BYTES >= kBesideTiles + 2 * kWarpgroups * kQBytes + kStages * (kKBytes + kVBytes)
         ? 2
         : 1;
 
