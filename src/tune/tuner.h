@@ -27,7 +27,7 @@
 namespace whet {
 
 // Raised whenever timings of two versions cannot be compared; part of the tuning key.
-inline constexpr int64_t kTuningProtocol = 1;
+inline constexpr int64_t kTuningProtocol = 2;
 
 inline constexpr size_t kStoredSamples = 256;
 

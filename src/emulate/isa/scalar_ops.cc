@@ -82,6 +82,12 @@ void WaitCount(Machine& m, Wave& w, const Decoded& d) {
     const uint32_t b = In(w, d, 1);                             \
     w.scc = expression;                                         \
   }
+#define WHET_SHIFTED_ADD(name, bits)                                      \
+  (*handlers)[name] = [](Machine&, Wave& w, const Decoded& d) {           \
+    const uint64_t sum = (uint64_t{In(w, d, 1)} << (bits)) + In(w, d, 2); \
+    Out(w, d, static_cast<uint32_t>(sum));                                \
+    w.scc = sum >> 32 != 0;                                               \
+  }
 #define WHET_BRANCH(name, condition) \
   (*handlers)[name] = [](Machine&, Wave& w, const Decoded& d) { Branch(w, d, condition); }
 
@@ -96,6 +102,10 @@ void AddArithmetic(Handlers* handlers) {
     Out(w, d, static_cast<uint32_t>(sum));
     w.scc = sum >> 32 != 0;
   };
+  WHET_SHIFTED_ADD("s_lshl1_add_u32", 1);
+  WHET_SHIFTED_ADD("s_lshl2_add_u32", 2);
+  WHET_SHIFTED_ADD("s_lshl3_add_u32", 3);
+  WHET_SHIFTED_ADD("s_lshl4_add_u32", 4);
   (*handlers)["s_sub_u32"] = [](Machine&, Wave& w, const Decoded& d) {
     const uint32_t a = In(w, d, 1), b = In(w, d, 2);
     Out(w, d, a - b);
