@@ -238,6 +238,8 @@ WHET_DEVICE void mask(Float16& s, const Problem& p, Int64 key0) {
   if (last > kSeqKv - 1) last = kSeqKv - 1;
   const Int64 distance = last - key0 - 4 * p.half;
   const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
+  // Keys that no row ever sees are known when this is compiled: their scores' registers must not be given away while the product writes them.
+  WHET_PIN(s);
   WHET_UNROLL
   for (int r = 0; r < 16; ++r)
     s[r] = 8 * (r / 4) + r % 4 <= relative ? s[r] : whet::negative_infinity();

@@ -226,8 +226,10 @@ WHET_DEVICE void mask(Scores& s, const Problem& p, Int64 key0) {
   if (last > kSeqKv - 1) last = kSeqKv - 1;
   const Int64 distance = last - key0 - 4 * p.half;
   const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
+  // Keys that no row ever sees are known when this is compiled: their scores' registers must not be given away while the product writes them.
   WHET_UNROLL
   for (int b = 0; b < 2; ++b) {
+    WHET_PIN(s.block[b]);
     WHET_UNROLL
     for (int r = 0; r < 16; ++r) {
       s.block[b][r] =

@@ -125,6 +125,11 @@ std::vector<AttentionFp8Case> Fp8Cases(const std::string& architecture, bool all
   c.causal = true;
   c.tune = {{"weights", 3}};
   cases.push_back(c);
+  // A second tile of which a single key exists, as the compiler can see.
+  c.seq_q = 33;
+  c.seq_kv = 65;
+  c.dqk = c.dv = 80;
+  cases.push_back(c);
   if (!all) return cases;
   const std::vector<int64_t> weights =
       wide ? std::vector<int64_t>{0, 1, 2, 3, 4} : std::vector<int64_t>{0, 2, 3, 4};

@@ -140,8 +140,10 @@ WHET_DEVICE void mask(Rows& w, Scores& s, const Problem& p, int group, int key0)
   if (last > kSeqKv - 1) last = kSeqKv - 1;
   const Int64 distance = last - key0 - 16 * p.half;
   const int relative = distance < -1 ? -1 : distance > kKeys ? kKeys : static_cast<int>(distance);
+  // Keys that no row ever sees are known when this is compiled: their scores' registers must not be given away while the product writes them.
   WHET_UNROLL
   for (int b = 0; b < 2; ++b) {
+    WHET_PIN(s.block[b]);
     WHET_UNROLL
     for (int r = 0; r < 16; ++r)
       s.block[b][r] = 32 * b + r <= relative ? s.block[b][r] : whet::negative_infinity();
