@@ -60,7 +60,7 @@ void Console::Line(absl::string_view text) {
 }
 
 void Console::Row(absl::string_view label, absl::string_view text) {
-  Line(absl::StrFormat("%-*s%s", kLabelWidth, label, text));
+  Line(absl::StrFormat("%-*s %s", kLabelWidth - 1, label, text));
 }
 
 void Console::Json(absl::string_view object) {
