@@ -49,8 +49,7 @@ double MedianError(absl::Span<const double> samples, double median) {
   return kMemory * deviation / median;
 }
 
-constexpr absl::Duration kShortLag = absl::Milliseconds(50);
-constexpr double kUndisturbed = 0.25;
+constexpr double kUndisturbed = 0.25;  // quantile of a visit on such a device
 
 class Finals {
  public:

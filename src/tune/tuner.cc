@@ -19,9 +19,6 @@ namespace {
 // that disturbs three launches in a row disturbs them that much.
 constexpr double kHopelessProbe = 4;
 constexpr double kHopelessProbeNs = 1e6;
-// Where visits need little soaking there is time for more of them, and where the lag is a processor's
-// the need: other programs run on it.
-constexpr absl::Duration kShortLag = absl::Milliseconds(50);
 
 std::string Percent(double ratio) { return absl::StrFormat("%.1f %%", ratio * 100); }
 

@@ -82,14 +82,20 @@ uint32_t Extend(uint32_t word, Access access) {
   return word;
 }
 
-void LoadGlobal(Machine& m, Wave& w, const Decoded& d) {
-  const Access access = AccessOf(d.name);
+// To the first operand's registers, of the lanes that run.
+Delivery ToRegisters(const Wave& w, const Decoded& d) {
   Delivery delivery;
   delivery.kind = Delivery::Kind::kVectorRegisters;
   delivery.first = d.operand[0].index;
   delivery.count = d.operand[0].count;
   delivery.lanes = w.exec();
   delivery.words.resize(delivery.count);
+  return delivery;
+}
+
+void LoadGlobal(Machine& m, Wave& w, const Decoded& d) {
+  const Access access = AccessOf(d.name);
+  Delivery delivery = ToRegisters(w, d);
   for (size_t l = 0; l < kLanes; ++l) {
     if ((delivery.lanes >> l & 1) == 0) continue;
     const unsigned char* const at = m.At(w, Address(w, d, 1, 2, l), access.bytes, false);
@@ -240,12 +246,7 @@ unsigned char* ScratchAt(Machine& m, Wave& w, const Decoded& d, size_t i, size_t
 
 void LoadScratch(Machine& m, Wave& w, const Decoded& d) {
   const Access access = AccessOf(d.name);
-  Delivery delivery;
-  delivery.kind = Delivery::Kind::kVectorRegisters;
-  delivery.first = d.operand[0].index;
-  delivery.count = d.operand[0].count;
-  delivery.lanes = w.exec();
-  delivery.words.resize(delivery.count);
+  Delivery delivery = ToRegisters(w, d);
   for (size_t l = 0; l < kLanes; ++l) {
     if ((delivery.lanes >> l & 1) == 0) continue;
     const unsigned char* const at = ScratchAt(m, w, d, 1, 2, l, access.bytes);
