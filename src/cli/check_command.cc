@@ -121,6 +121,9 @@ Outcome CheckCommand::Run(Session& session) {
   if (flags_.problems.size() > 1) {
     return {ExitCode::kUsage, absl::InvalidArgumentError("check takes one --problem")};
   }
+  if (drop_ && !object_) {
+    return {ExitCode::kUsage, absl::InvalidArgumentError("--drop-lds-loads is for --object")};
+  }
   absl::StatusOr<Target> target = Target::Parse(target_);
   if (!target.ok()) return InputFailure(target.status());
   if (target->platform != Platform::kHip) {

@@ -110,6 +110,21 @@ TEST_F(CheckTest, KernelThatDoesNotEndIsGivenUp) {
   EXPECT_THAT(run.err, HasSubstr("racy.hip:5")) << run;
 }
 
+TEST_F(CheckTest, CodeObjectIsPlayed) {
+  // In what every compiler for AMD knows; __syncthreads is HIP's.
+  tool_.Write("templates/turn/good.hip", Source("whet::wait_lds(); whet::meet();", "lds[127 - t]"));
+  const ToolRun clean = Check({"--object"});
+  EXPECT_EQ(clean.exit_code, 0) << clean;
+  EXPECT_THAT(clean.out, HasSubstr("good:pause=0 on gfx942 by ")) << clean;
+  const ToolRun racy = Check({"--object", "--kernel", "racy"});
+  EXPECT_EQ(racy.exit_code, 6) << racy;
+  EXPECT_THAT(racy.err, HasSubstr("LDS")) << racy;
+  EXPECT_THAT(racy.err, HasSubstr("ds_read")) << racy;
+  const ToolRun other = tool_.Run({"check", "rms_norm", "--target", "gfx1030", "--object"});
+  EXPECT_THAT(other.err, HasSubstr("target gfx1030 is not modelled")) << other;
+  EXPECT_NE(other.exit_code, 0) << other;
+}
+
 TEST_F(CheckTest, BadInputIsOneLine) {
   const struct {
     std::vector<std::string> arguments;
@@ -121,6 +136,7 @@ TEST_F(CheckTest, BadInputIsOneLine) {
       {{"--blocks", "3-9"}, 3, "blocks of 0 to 3"},
       {{"--blocks", "many"}, 3, "many"},
       {{"--limit", "0"}, 2, "--limit"},
+      {{"--drop-lds-loads"}, 2, "--drop-lds-loads is for --object"},
       {{"--target", "sm_90a"}, 2, "--target"},
       {{"--variant", "a:b=1", "--kernel", "c"}, 2, "--kernel"},
   };
