@@ -16,7 +16,7 @@ inline MemoryLayer::Node* MemoryLayer::Find(uint64_t hash, absl::string_view key
 std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key) {
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
-  MutexLock lock(shard.mutex);
+  SpinLockHolder holder(shard.lock);
   const Node* const node = Find(hash, key, shard);
   if (node == nullptr || node->code == nullptr) return nullptr;
   ++shard.code_hits;
@@ -26,13 +26,13 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCode(absl::string_view key) {
 std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_view request) {
   uint64_t key_hash = 0;
   {
-    MutexLock lock(requests_.mutex);
+    SpinLockHolder holder(requests_.lock);
     const auto found = requests_.keys.find(QuickHash(request));
     if (found == requests_.keys.end()) return nullptr;
     key_hash = found->second;
   }
   Shard& shard = ShardOf(key_hash);
-  MutexLock lock(shard.mutex);
+  SpinLockHolder holder(shard.lock);
   const auto found = shard.nodes.find(key_hash);
   if (found == shard.nodes.end()) return nullptr;
   Node& node = found->second;
@@ -45,7 +45,7 @@ std::shared_ptr<const CodeEntry> MemoryLayer::FindCodeByRequest(absl::string_vie
 std::shared_ptr<const WinnerEntry> MemoryLayer::FindWinner(absl::string_view key) {
   const uint64_t hash = QuickHash(key);
   Shard& shard = ShardOf(hash);
-  MutexLock lock(shard.mutex);
+  SpinLockHolder holder(shard.lock);
   const Node* const node = Find(hash, key, shard);
   return node == nullptr ? nullptr : node->winner;
 }
@@ -59,7 +59,7 @@ void MemoryLayer::PutCode(std::shared_ptr<const CodeEntry> entry) {
   const uint64_t key = QuickHash(entry->key);
   node.code = std::move(entry);
   Put(key, std::move(node));
-  MutexLock lock(requests_.mutex);
+  SpinLockHolder holder(requests_.lock);
   requests_.keys[request] = key;
 }
 
@@ -78,7 +78,7 @@ void MemoryLayer::Put(uint64_t hash, Node node) {
   // Freed after the lock is given up: the last owner of a large object pays for it here.
   std::vector<Node> dropped;
   {
-    MutexLock lock(shard.mutex);
+    SpinLockHolder holder(shard.lock);
     Drop(hash, shard, dropped);
     if (node.bytes <= limit_bytes_) {
       shard.bytes += node.bytes;
@@ -111,7 +111,7 @@ void MemoryLayer::Remove(absl::string_view key) {
   Shard& shard = ShardOf(hash);
   std::vector<Node> dropped;
   {
-    MutexLock lock(shard.mutex);
+    SpinLockHolder holder(shard.lock);
     Drop(hash, shard, dropped);
   }
   ForgetRequests(dropped);
@@ -120,7 +120,7 @@ void MemoryLayer::Remove(absl::string_view key) {
 int64_t MemoryLayer::code_hits() const {
   int64_t hits = 0;
   for (const Shard& shard : shards_) {
-    MutexLock lock(shard.mutex);
+    SpinLockHolder holder(shard.lock);
     hits += shard.code_hits;
   }
   return hits;
@@ -129,7 +129,7 @@ int64_t MemoryLayer::code_hits() const {
 void MemoryLayer::ForgetRequests(const std::vector<Node>& dropped) {
   for (const Node& node : dropped) {
     if (node.code == nullptr) continue;
-    MutexLock lock(requests_.mutex);
+    SpinLockHolder holder(requests_.lock);
     const auto found = requests_.keys.find(QuickHash(node.code->request));
     if (found != requests_.keys.end() && found->second == QuickHash(node.key)) {
       requests_.keys.erase(found);

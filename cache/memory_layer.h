@@ -17,7 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "cache/store.h"
-#include "src/base/mutex.h"
+#include "src/base/spin_lock.h"
 
 namespace whet {
 
@@ -48,17 +48,17 @@ class MemoryLayer {
     std::list<uint64_t>::iterator turn = {};
   };
   struct Shard {
-    mutable Mutex mutex;
-    absl::flat_hash_map<uint64_t, Node> nodes ABSL_GUARDED_BY(mutex);  // by QuickHash of the key
-    std::list<uint64_t> turns ABSL_GUARDED_BY(mutex);  // the keys' hashes, oldest first
-    int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
-    int64_t code_hits ABSL_GUARDED_BY(mutex) = 0;
+    mutable SpinLock lock;
+    absl::flat_hash_map<uint64_t, Node> nodes ABSL_GUARDED_BY(lock);  // by QuickHash of the key
+    std::list<uint64_t> turns ABSL_GUARDED_BY(lock);  // the keys' hashes, oldest first
+    int64_t bytes ABSL_GUARDED_BY(lock) = 0;
+    int64_t code_hits ABSL_GUARDED_BY(lock) = 0;
   };
 
   // Request to key, of code that is here; so few are looked up by request that one lock does.
   struct Requests {
-    Mutex mutex;
-    absl::flat_hash_map<uint64_t, uint64_t> keys ABSL_GUARDED_BY(mutex);
+    SpinLock lock;
+    absl::flat_hash_map<uint64_t, uint64_t> keys ABSL_GUARDED_BY(lock);
   };
 
   // Forgets the requests of entries that are no longer here.
@@ -67,11 +67,11 @@ class MemoryLayer {
   Shard& ShardOf(uint64_t hash) { return shards_[hash >> 60]; }
   // The node of `key`, marked as used; null where there is none.
   static Node* Find(uint64_t hash, absl::string_view key, Shard& shard)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mutex);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.lock);
   void Put(uint64_t hash, Node node);
   // Moves what is there under `hash`, if anything, to `dropped`.
   static void Drop(uint64_t hash, Shard& shard, std::vector<Node>& dropped)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mutex);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.lock);
 
   const int64_t limit_bytes_;  // per shard
   std::array<Shard, kShards> shards_;
