@@ -166,4 +166,14 @@ TelemetrySample FakeDevice::Telemetry() {
   return sample;
 }
 
+absl::Status FakeDevice::EncodeTensorMap(const TensorMap& description, const Argument& argument,
+                                         DevicePointer base, void* map) {
+  if (absl::Status s = Count(Call::kEncode); !s.ok()) return s;
+  char* const bytes = static_cast<char*>(map);
+  std::memset(bytes, description.argument + static_cast<int>(argument.shape.size()), 128);
+  std::memcpy(bytes, &base, sizeof(base));
+  if (scattered_maps_) std::memcpy(bytes + 120, &base, sizeof(base));
+  return absl::OkStatus();
+}
+
 }  // namespace whet

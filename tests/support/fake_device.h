@@ -51,7 +51,7 @@ class FakeDevice final : public Device {
   static constexpr int64_t kHostCallNs = 500;  // every other call that does not wait
 
   using Function = std::function<void(void* const* params)>;
-  enum class Call { kLaunch, kAllocate, kCopy, kFill, kRecord, kElapsed, kSynchronize };
+  enum class Call { kLaunch, kAllocate, kCopy, kFill, kRecord, kElapsed, kSynchronize, kEncode };
 
   FakeDevice();
   ~FakeDevice() override;
@@ -72,6 +72,8 @@ class FakeDevice final : public Device {
   int64_t live_allocations() const { return static_cast<int64_t>(allocations_.size()); }
   void SetFreeMemory(int64_t bytes) { free_memory_ = bytes; }
   void SetCapturing(bool capturing) { capturing_ = capturing; }
+  // Tensor maps in which more than the first word depends on the address.
+  void SetScatteredMaps(bool scattered) { scattered_maps_ = scattered; }
   ManualClock& clock() { return clock_; }
   // A moment of host time in which nothing is launched.
   void HostWorks(int64_t ns) { clock_.Advance(absl::Nanoseconds(ns)); }
@@ -98,6 +100,9 @@ class FakeDevice final : public Device {
   absl::Status Record(EventHandle event, StreamHandle stream) override;
   absl::StatusOr<int64_t> ElapsedNanoseconds(EventHandle begin, EventHandle end) override;
   TelemetrySample Telemetry() override;
+  // As CUDA's: 128 bytes of which the first eight are the address.
+  absl::Status EncodeTensorMap(const TensorMap& description, const Argument& argument,
+                               DevicePointer base, void* map) override;
   absl::Duration ClockLag() override { return clock_lag_; }
 
  private:
@@ -132,6 +137,7 @@ class FakeDevice final : public Device {
   std::map<void*, std::unique_ptr<char[]>> allocations_;
   int64_t free_memory_ = int64_t{8} << 30;
   bool capturing_ = false;
+  bool scattered_maps_ = false;
   int64_t free_at_ns_ = 0;  // when the stream has done what it has
   int64_t busy_ns_ = 0;
 };
