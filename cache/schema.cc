@@ -1,13 +1,15 @@
 #include "cache/schema.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
 namespace whet {
 namespace {
 
-// Blobs sit in a table of their own, so that walking `code` and stamping a use touch few pages.
-constexpr char kCreate[] = R"sql(
-PRAGMA page_size = 8192;
-PRAGMA auto_vacuum = INCREMENTAL;
-BEGIN IMMEDIATE;
+// What a user's file and a pack both hold. Blobs sit in a table of their own, so that walking `code`
+// and stamping a use touch few pages.
+constexpr char kTables[] = R"sql(
 CREATE TABLE meta(
   name TEXT PRIMARY KEY,
   value BLOB NOT NULL
@@ -26,7 +28,6 @@ CREATE TABLE code(
   generation INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX code_by_request ON code(request_hash, created_unix_s);
-CREATE INDEX code_by_age ON code(generation, used_unix_s);
 CREATE TABLE object(
   id INTEGER PRIMARY KEY,
   attributes BLOB NOT NULL,
@@ -46,6 +47,17 @@ CREATE TABLE winner(
   protocol INTEGER NOT NULL DEFAULT 0,
   evidence_count INTEGER NOT NULL DEFAULT 0
 );
+)sql";
+
+constexpr char kBeginUserFile[] = R"sql(
+PRAGMA page_size = 8192;
+PRAGMA auto_vacuum = INCREMENTAL;
+BEGIN IMMEDIATE;
+)sql";
+
+// What only a file that is written to needs: eviction by age, and what was set aside.
+constexpr char kEndUserFile[] = R"sql(
+CREATE INDEX code_by_age ON code(generation, used_unix_s);
 CREATE INDEX winner_by_age ON winner(generation, used_unix_s);
 CREATE TABLE quarantine(
   key_hash BLOB PRIMARY KEY,
@@ -59,47 +71,13 @@ PRAGMA user_version = 2;
 COMMIT;
 )sql";
 
-constexpr char kCreatePack[] = R"sql(
+constexpr char kBeginPack[] = R"sql(
 PRAGMA page_size = 8192;
 PRAGMA auto_vacuum = NONE;
 BEGIN IMMEDIATE;
-CREATE TABLE meta(
-  name TEXT PRIMARY KEY,
-  value BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE code(
-  id INTEGER PRIMARY KEY,
-  key_hash BLOB NOT NULL UNIQUE,
-  request_hash BLOB NOT NULL,
-  key BLOB NOT NULL,
-  request BLOB NOT NULL,
-  object_bytes INTEGER NOT NULL,
-  codec INTEGER NOT NULL,
-  checksum BLOB NOT NULL,
-  created_unix_s INTEGER NOT NULL,
-  used_unix_s INTEGER NOT NULL,
-  generation INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX code_by_request ON code(request_hash, created_unix_s);
-CREATE TABLE object(
-  id INTEGER PRIMARY KEY,
-  attributes BLOB NOT NULL,
-  bytes BLOB NOT NULL
-);
-CREATE TABLE winner(
-  id INTEGER PRIMARY KEY,
-  key_hash BLOB NOT NULL UNIQUE,
-  key BLOB NOT NULL,
-  variant BLOB NOT NULL,
-  code_key BLOB NOT NULL,
-  evidence BLOB NOT NULL,
-  checksum BLOB NOT NULL,
-  created_unix_s INTEGER NOT NULL,
-  used_unix_s INTEGER NOT NULL,
-  generation INTEGER NOT NULL DEFAULT 0,
-  protocol INTEGER NOT NULL DEFAULT 0,
-  evidence_count INTEGER NOT NULL DEFAULT 0
-);
+)sql";
+
+constexpr char kEndPack[] = R"sql(
 INSERT INTO meta(name, value) VALUES ('min_reader', 1);
 PRAGMA application_id = 1464357968;
 PRAGMA user_version = 2;
@@ -203,17 +181,21 @@ FROM winner ORDER BY created_unix_s, id
 )sql",
 };
 
-absl::Status RunScript(Database& db, const char* script) {
-  absl::Status status = db.Execute(script);
+absl::Status RunScript(Database& db, const std::string& script) {
+  absl::Status status = db.Execute(script.c_str());
   if (!status.ok()) db.Execute("ROLLBACK").IgnoreError();
   return status;
 }
 
 }  // namespace
 
-absl::Status CreateSchema(Database& db) { return RunScript(db, kCreate); }
+absl::Status CreateSchema(Database& db) {
+  return RunScript(db, absl::StrCat(kBeginUserFile, kTables, kEndUserFile));
+}
 
-absl::Status CreatePackSchema(Database& db) { return RunScript(db, kCreatePack); }
+absl::Status CreatePackSchema(Database& db) {
+  return RunScript(db, absl::StrCat(kBeginPack, kTables, kEndPack));
+}
 
 absl::Status MigrateSchema(Database& db) { return RunScript(db, kMigrateFrom1); }
 
