@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 
 namespace whet {
 namespace {
@@ -58,28 +57,23 @@ absl::StatusOr<std::unique_ptr<Plan>> Plan::Make(Device& device, std::shared_ptr
 Plan::Plan(Device& device, std::shared_ptr<Module> module, PreparedVariant prepared,
            std::vector<Argument> arguments, int64_t alignment, Resolution resolution)
     : device_(device),
-      misaligned_(alignment > 1 ? static_cast<uintptr_t>(alignment - 1) : 0),
-      argument_count_(static_cast<uint8_t>(arguments.size())),
-      map_count_(static_cast<uint8_t>(prepared.tensor_maps.size())),
-      prepared_(std::move(prepared)),
       module_(std::move(module)),
+      prepared_(std::move(prepared)),
       arguments_(std::move(arguments)),
-      resolution_(std::move(resolution)) {
+      resolution_(std::move(resolution)),
+      misaligned_(alignment > 1 ? static_cast<uintptr_t>(alignment - 1) : 0) {
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& argument = arguments_[i];
     if (argument.direction != Direction::kScalar && argument.present && argument.span_bytes > 0) {
-      pointers_[pointer_count_++] = static_cast<uint8_t>(i);
+      pointers_.push_back(static_cast<int>(i));
     }
-  }
-  for (size_t m = 0; m < map_count_; ++m) {
-    map_arguments_[m] = static_cast<uint8_t>(prepared_.tensor_maps[m].argument);
   }
 }
 
 absl::Status Plan::CheckPointers(void* const* args) const {
   uintptr_t bits = 0;
   bool null = false;
-  for (const uint8_t i : absl::MakeConstSpan(pointers_, pointer_count_)) {
+  for (const int i : pointers_) {
     const auto value = reinterpret_cast<uintptr_t>(PointerValue(args[i]));
     bits |= value;
     null |= value == 0;
@@ -95,12 +89,12 @@ absl::Status Plan::TrialRun(void* const* args, absl::Duration limit) const {
 absl::Status Plan::LaunchNow(void* const* args, StreamHandle stream) const {
   if (prepared_.geometry.empty()) return absl::OkStatus();
   if (absl::Status s = CheckPointers(args); !s.ok()) return s;
-  if (map_count_ > 0) return LaunchWithTensorMaps(args, stream);
+  if (!prepared_.tensor_maps.empty()) return LaunchWithTensorMaps(args, stream);
   return device_.Launch(prepared_.kernel, prepared_.geometry, args, stream);
 }
 
 absl::Status Plan::BadPointer(void* const* args) const {
-  for (const uint8_t i : absl::MakeConstSpan(pointers_, pointer_count_)) {
+  for (const int i : pointers_) {
     const auto value = reinterpret_cast<uintptr_t>(PointerValue(args[i]));
     if (value == 0) {
       return absl::InvalidArgumentError(absl::StrCat("cannot launch ", resolution_.problem,
@@ -155,25 +149,19 @@ void Plan::LearnMaps(void* const* args) const {
 
 absl::Status Plan::LaunchWithTensorMaps(void* const* args, StreamHandle stream) const {
   std::call_once(learned_, [&] { LearnMaps(args); });
-  MapBytes moved[kMaxTensorMaps];
+  MapBytes maps[kMaxTensorMaps];
   void* params[kMaxArguments + kMaxTensorMaps];
-  std::memcpy(params, args, argument_count_ * sizeof(void*));
-  if (!patchable_) {
-    if (absl::Status status = EncodeMaps(args, moved); !status.ok()) return status;
-  }
-  for (size_t m = 0; m < map_count_; ++m) {
-    const void* const address = args[map_arguments_[m]];
-    void*& param = params[argument_count_ + m];
-    param = &moved[m];
-    if (!patchable_) continue;
-    // A tensor where it was at the first launch needs no copy of its map; the driver only reads it.
-    if (PointerValue(maps_[m].bytes) == PointerValue(address)) {
-      param = &maps_[m];
-      continue;
+  const size_t map_count = prepared_.tensor_maps.size();
+  std::memcpy(params, args, arguments_.size() * sizeof(void*));
+  if (patchable_) {
+    std::memcpy(maps, maps_.data(), map_count * sizeof(MapBytes));
+    for (size_t m = 0; m < map_count; ++m) {
+      std::memcpy(maps[m].bytes, args[prepared_.tensor_maps[m].argument], sizeof(void*));
     }
-    moved[m] = maps_[m];
-    std::memcpy(moved[m].bytes, address, sizeof(void*));
+  } else if (absl::Status status = EncodeMaps(args, maps); !status.ok()) {
+    return status;
   }
+  for (size_t m = 0; m < map_count; ++m) params[arguments_.size() + m] = &maps[m];
   return device_.Launch(prepared_.kernel, prepared_.geometry, params, stream);
 }
 

@@ -111,27 +111,20 @@ class Plan {
   absl::Status EncodeMaps(void* const* args, MapBytes* maps) const;
   void LearnMaps(void* const* args) const;
 
-  // What every launch reads comes first and lies together: the driver's call leaves nothing of ours
-  // in the fastest cache, and each line fetched anew is ten nanoseconds.
   Device& device_;
   LiveLaunch* live_ = nullptr;
-  uintptr_t misaligned_ = 0;  // bits that no pointer may have
-  uint8_t argument_count_ = 0;
-  uint8_t pointer_count_ = 0;
-  uint8_t map_count_ = 0;
-  mutable bool patchable_ = false;
-  mutable std::once_flag learned_;
-  uint8_t map_arguments_[kMaxTensorMaps];  // of which argument each map is
-  uint8_t pointers_[kMaxArguments];        // arguments that must be non-null and aligned
-  PreparedVariant prepared_;
-  // Tensor maps are encoded once; afterwards only the address in them changes, if that was found to
-  // be all that an address changes.
-  mutable std::vector<MapBytes> maps_;
-
   std::shared_ptr<Module> module_;
+  PreparedVariant prepared_;
   std::vector<Argument> arguments_;
   Resolution resolution_;
   std::unique_ptr<TuningResult> tuning_;
+  std::vector<int> pointers_;  // arguments that must be non-null and aligned
+  uintptr_t misaligned_ = 0;   // bits that no pointer may have
+  // Tensor maps are encoded once; afterwards only the address in them changes, if that was found to
+  // be all that an address changes.
+  mutable std::once_flag learned_;
+  mutable bool patchable_ = false;
+  mutable std::vector<MapBytes> maps_;
 };
 
 }  // namespace whet
