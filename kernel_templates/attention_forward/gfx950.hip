@@ -98,7 +98,7 @@ constexpr int kValueLoads = kValuePanel.lines() / kWaves;
 static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.lines() % kWaves == 0,
               "every wave must have a line of each panel to load");
 
-// Beyond every buffer: the load gives zeros.
+// Beyond every buffer: the load writes zeros or nothing.
 constexpr unsigned kNowhere = 0x80000000u;
 // Rows past the end and columns past the head dimension are not written if the hardware drops such loads instead of zeroing; then
 // what lies there must at least be finite.

@@ -109,17 +109,11 @@ extern "C" __global__ void
     loader.wave = wave;
     constexpr int kLastKey = static_cast<int>(kSeqKv);
     loader.key_end = tiles * kTileKeys < kLastKey ? tiles * kTileKeys : kLastKey;
-    panel_offsets(loader.k_offset, kKeyPanel, SHAPE_K_STRIDE_S, kDqk, wave, lane);
-    panel_offsets(loader.k_offset2, kKeyPanel2, SHAPE_K_STRIDE_S, kDqk - 128, wave, lane);
-    panel_offsets(loader.v_offset, kValuePanel, SHAPE_V_STRIDE_D, kTileKeys, wave, lane);
+    panel_offsets(loader.k_offset, kKeyPanel, SHAPE_K_STRIDE_S, kTileKeys, kDqk, wave, lane);
+    panel_offsets(loader.k_offset2, kKeyPanel2, SHAPE_K_STRIDE_S, kTileKeys, kDqk - 128, wave, lane);
+    panel_offsets(loader.v_offset, kValuePanel, SHAPE_V_STRIDE_D, kDv, kTileKeys, wave, lane);
 
-    if (kClear) {
-      const Uint4 zero = {};
-      for (int at = static_cast<int>(whet::thread_index()) * 16; at < kStages * kStageBytes;
-           at += LAUNCH_BLOCK_X * 16)
-        *(WHET_LDS(Uint4)*)(lds + at) = zero;
-      whet::barrier();
-    }
+    clear_tail(lds, tiles);
     WHET_UNROLL
     for (int t = 0; t < 2; ++t) {
       loader.aim(t, t);

@@ -224,7 +224,8 @@ WHET_DEVICE void for_each(Function&& function) {
   }
 }
 
-// A stretch of global memory that loads may overrun: what lies beyond gives zeros. The same in all lanes.
+// A stretch of global memory that loads may overrun: what lies beyond gives zeros in registers; in LDS, zeros or what was there before. The
+// same in all lanes.
 struct Buffer {
 #if WHET_EMULATOR
   __amdgpu_buffer_rsrc_t words;

@@ -96,11 +96,6 @@ constexpr int kLoadsOfTile = kKeyLoads + kKeyLoads2 + kValueLoads;
 static_assert(kKeyLoads >= 1 && kValueLoads >= 1 && kKeyPanel2.all_lines() % kWaves == 0,
               "every wave must have a line of each panel to load");
 
-// Beyond every buffer: the load gives zeros.
-constexpr unsigned kNowhere = 0x80000000u;
-// Columns past the head dimension are not written if the hardware drops such loads instead of zeroing; what lies there must be no NaN.
-constexpr bool kClear = kDqk % 64 != 0;
-
 struct Problem {
   int lane_row;  // of the first group
   int half;      // lane / 32

@@ -5,17 +5,21 @@
 
 namespace {
 
-// Where this lane's 16 bytes of the wave's i-th line come from, relative to the tile.
+// Where this lane's 16 bytes of the wave's i-th line come from, relative to the tile. Rows and columns that a panel has and the matrix has
+// not repeat the last: what loads to LDS do beyond a buffer is not documented. Columns that repeat K's meet zeros of Q, and hold a NaN
+// only where the key has one anyway; rows that repeat V's are channels that are not stored.
 template <int kLoads>
 WHET_DEVICE void panel_offsets(unsigned (&offset)[kLoads], const Panel& panel, unsigned stride,
-                               int columns, int wave, int lane) {
+                               int rows, int columns, int wave, int lane) {
   WHET_UNROLL
   for (int i = 0; i < kLoads; ++i) {
     const int line = wave * kLoads + i;
-    const int row =
+    int row =
         line / panel.lines() * 64 + line % panel.lines() + lane / panel.chunks() * panel.lines();
-    const int chunk = lane % panel.chunks();
-    offset[i] = chunk * 16 < columns ? static_cast<unsigned>(row) * stride + chunk * 16u : kNowhere;
+    int chunk = lane % panel.chunks();
+    if (rows < panel.rows && row >= rows) row = rows - 1;
+    if (columns < panel.width && chunk >= columns / 16) chunk = columns / 16 - 1;
+    offset[i] = static_cast<unsigned>(row) * stride + static_cast<unsigned>(chunk) * 16u;
   }
 }
 
@@ -34,7 +38,8 @@ struct Loader {
   whet::Buffer keys, keys2, values;
   WHET_LDS(char) * to;
 
-  // Chooses a tile. Rows of K behind the last are zeros. The last 16 bytes of a row of V may reach beyond its last key, but not beyond the
+  // Chooses a tile. What lies behind the last key becomes zeros or is left alone, whatever loads to LDS do: scores are hidden and bytes of
+  // V masked, see clear_tail. The last 16 bytes of a row of V may reach beyond its last key, but not beyond the
   // 16 bytes that hold it.
   __device__ __attribute__((always_inline)) void aim(int tile, int stage) {
     const int key0 = tile * kTileKeys;
@@ -80,6 +85,16 @@ struct Loader {
     });
   }
 };
+
+// Where the last of `tiles` tiles is not whole and none has been in its place before, zeros: else LDS that was never written would be read.
+WHET_DEVICE void clear_tail(WHET_LDS(char) * lds, int tiles) {
+  if (kSeqKv % kTileKeys == 0 || tiles > kStages || tiles * kTileKeys <= kSeqKv) return;
+  WHET_LDS(char)* const stage = lds + (tiles - 1) * kStageBytes;
+  for (int at = static_cast<int>(whet::thread_index()) * 16; at < kStageBytes;
+       at += LAUNCH_BLOCK_X * 16)
+    *(WHET_LDS(Uint4)*)(stage + at) = Uint4{};
+  whet::barrier();
+}
 
 // This lane's places in a stage: of its row in the panels of K and in V. Rows of K and of V lie alike where both have 128 bytes.
 struct Places {
