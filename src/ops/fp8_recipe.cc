@@ -1,7 +1,7 @@
 #include "src/ops/fp8_recipe.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -13,21 +13,25 @@
 namespace whet {
 namespace {
 
-// The least gain for which the default is left, and what counts as equal to the best.
-constexpr double kWorthwhile = 0.9;
+// The least gain for which a more preferred recipe is left. Half the rows or all of them, of eight heads, move a gain by so much.
+constexpr double kWorthwhile = 0.95;
 
-// One head as a tensor of its own, [1, 1, seq, dim] in f32.
-absl::StatusOr<HostTensor> HeadOf(const HostTensor& x, int64_t batch, int64_t head) {
-  absl::StatusOr<HostTensor> made =
-      HostTensor::Make(DType::kF32, {1, 1, x.shape()[2], x.shape()[3]});
+// Rows of one head as a tensor of their own, [1, 1, rows, dim] in f32.
+absl::StatusOr<HostTensor> RowsOf(const HostTensor& x, int64_t batch, int64_t head,
+                                  const std::vector<int64_t>& rows) {
+  const int64_t count = static_cast<int64_t>(rows.size()), dim = x.shape()[3];
+  absl::StatusOr<HostTensor> made = HostTensor::Make(DType::kF32, {1, 1, count, dim});
   if (!made.ok()) return made;
-  for (int64_t row = 0; row < x.shape()[2]; ++row) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = rows[static_cast<size_t>(i)];
     const int64_t offset = batch * x.strides()[0] + head * x.strides()[1] + row * x.strides()[2];
-    for (int64_t d = 0; d < x.shape()[3]; ++d) {
-      made->Set(row * x.shape()[3] + d, x.At(offset + d * x.strides()[3]));
-    }
+    for (int64_t d = 0; d < dim; ++d) made->Set(i * dim + d, x.At(offset + d * x.strides()[3]));
   }
   return made;
+}
+
+absl::StatusOr<HostTensor> HeadOf(const HostTensor& x, int64_t batch, int64_t head) {
+  return RowsOf(x, batch, head, EvenSample(x.shape()[2], x.shape()[2]));
 }
 
 // Bytes times scales, in f32.
@@ -49,11 +53,17 @@ std::vector<double> RowOf(const HostTensor& x, int64_t row) {
   return values;
 }
 
-// One key head, one of its query heads, and the rows that are compared.
-struct SampledHead {
-  HostTensor q, k, v;
-  std::vector<int64_t> rows;
+// What is looked at of a query head: the sampled rows alone. Their scales are their own, not the whole head's, which moves nothing:
+// scales of queries are powers of two.
+struct SampledQueries {
+  HostTensor rows;
   std::vector<std::vector<double>> expected;
+};
+
+struct SampledHead {
+  HostTensor k;
+  HostTensor v;  // as attention sees it, whatever the recipe
+  std::vector<SampledQueries> queries;
 };
 
 int64_t Visible(const Fp8RecipeSample& sample, int64_t row) {
@@ -62,58 +72,65 @@ int64_t Visible(const Fp8RecipeSample& sample, int64_t row) {
 }
 
 absl::Status AddErrors(const Fp8RecipeSample& sample, const Fp8Recipe& recipe,
-                       const SampledHead& head, DifferenceSum* sum) {
+                       const SampledHead& head, const std::vector<int64_t>& rows,
+                       DifferenceSum* sum) {
   HostQuantization how = {.to = sample.to,
                           .scale_rows = recipe.scale_rows,
                           .power_of_two = true,
-                          .rotate = recipe.rotate,
-                          .multiplier = FoldedMultiplier(sample.scale)};
-  const absl::StatusOr<HostQuantized> q = QuantizeOnHost(head.q, how);
-  if (!q.ok()) return q.status();
-  how.multiplier = 1;
-  how.center = recipe.center;
+                          .center = recipe.center,
+                          .rotate = recipe.rotate};
   const absl::StatusOr<HostQuantized> k = QuantizeOnHost(head.k, how);
   if (!k.ok()) return k.status();
-  const absl::StatusOr<HostQuantized> v = QuantizeOnHost(head.v, {.to = sample.to});
-  if (!v.ok()) return v.status();
-  const absl::StatusOr<HostTensor> queries = Dequantized(*q, recipe.scale_rows);
-  if (!queries.ok()) return queries.status();
   const absl::StatusOr<HostTensor> keys = Dequantized(*k, recipe.scale_rows);
   if (!keys.ok()) return keys.status();
-  const absl::StatusOr<HostTensor> values = Dequantized(*v, 0);
-  if (!values.ok()) return values.status();
-  const AttentionReferenceHead reference(*keys, *values, 0, 0);
+  how.center = false;
+  how.multiplier = FoldedMultiplier(sample.scale);
+  const AttentionReferenceHead reference(*keys, head.v, 0, 0);
   std::vector<double> o;
-  for (size_t i = 0; i < head.rows.size(); ++i) {
-    reference.Row(RowOf(*queries, head.rows[i]), sample.scale, Visible(sample, head.rows[i]), &o);
-    for (size_t d = 0; d < o.size(); ++d) sum->Add(o[d], head.expected[i][d]);
+  for (const SampledQueries& sampled : head.queries) {
+    const absl::StatusOr<HostQuantized> q = QuantizeOnHost(sampled.rows, how);
+    if (!q.ok()) return q.status();
+    const absl::StatusOr<HostTensor> queries = Dequantized(*q, recipe.scale_rows);
+    if (!queries.ok()) return queries.status();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      reference.Row(RowOf(*queries, static_cast<int64_t>(i)), sample.scale,
+                    Visible(sample, rows[i]), &o);
+      for (size_t d = 0; d < o.size(); ++d) sum->Add(o[d], sampled.expected[i][d]);
+    }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<SampledHead>> SampleHeads(const Fp8RecipeSample& sample) {
+absl::StatusOr<std::vector<SampledHead>> SampleHeads(const Fp8RecipeSample& sample,
+                                                     const std::vector<int64_t>& rows) {
   const HostTensor &q = sample.q, &k = sample.k, &v = sample.v;
-  const int64_t heads_kv = k.shape()[1];
-  const int64_t group = std::max<int64_t>(1, q.shape()[1] / std::max<int64_t>(1, heads_kv));
+  const int64_t heads_kv = k.shape()[1], group = q.shape()[1] / heads_kv;
+  const std::vector<int64_t> indices = EvenSample(k.shape()[0] * heads_kv, sample.heads);
+  const int64_t of_each = std::max<int64_t>(
+      1, sample.query_heads / std::max<int64_t>(1, static_cast<int64_t>(indices.size())));
   std::vector<SampledHead> heads;
-  int turn = 0;
-  for (const int64_t index : EvenSample(k.shape()[0] * heads_kv, sample.heads)) {
+  for (const int64_t index : indices) {
     const int64_t b = index / heads_kv, h = index % heads_kv;
-    absl::StatusOr<HostTensor> queries = HeadOf(q, b, h * group + turn++ % group);
-    if (!queries.ok()) return queries.status();
     absl::StatusOr<HostTensor> keys = HeadOf(k, b, h);
     if (!keys.ok()) return keys.status();
     absl::StatusOr<HostTensor> values = HeadOf(v, b, h);
     if (!values.ok()) return values.status();
-    SampledHead head = {*std::move(queries),
-                        *std::move(keys),
-                        *std::move(values),
-                        EvenSample(q.shape()[2], sample.rows),
-                        {}};
-    const AttentionReferenceHead exact(head.k, head.v, 0, 0);
-    for (const int64_t row : head.rows) {
-      head.expected.emplace_back();
-      exact.Row(RowOf(head.q, row), sample.scale, Visible(sample, row), &head.expected.back());
+    const absl::StatusOr<HostQuantized> rounded = QuantizeOnHost(*values, {.to = sample.to});
+    if (!rounded.ok()) return rounded.status();
+    absl::StatusOr<HostTensor> as_seen = Dequantized(*rounded, 0);
+    if (!as_seen.ok()) return as_seen.status();
+    SampledHead head = {*std::move(keys), *std::move(as_seen), {}};
+    const AttentionReferenceHead exact(head.k, *values, 0, 0);
+    for (const int64_t member : EvenSample(group, of_each)) {
+      absl::StatusOr<HostTensor> queries = RowsOf(q, b, h * group + member, rows);
+      if (!queries.ok()) return queries.status();
+      SampledQueries sampled = {*std::move(queries), {}};
+      for (size_t i = 0; i < rows.size(); ++i) {
+        sampled.expected.emplace_back();
+        exact.Row(RowOf(sampled.rows, static_cast<int64_t>(i)), sample.scale,
+                  Visible(sample, rows[i]), &sampled.expected.back());
+      }
+      head.queries.push_back(std::move(sampled));
     }
     heads.push_back(std::move(head));
   }
@@ -144,7 +161,9 @@ std::vector<Fp8Recipe> Fp8Recipes(int64_t dqk) {
   std::vector<Fp8Recipe> recipes;
   for (const bool rotate : {false, true}) {
     if (rotate && !CanRotate(dqk)) continue;
-    for (const int64_t rows : {0, 64}) recipes.push_back({.rotate = rotate, .scale_rows = rows});
+    for (const int64_t rows : {rotate ? 64 : 0, rotate ? 0 : 64}) {
+      recipes.push_back({.rotate = rotate, .scale_rows = rows});
+    }
   }
   return recipes;
 }
@@ -165,30 +184,30 @@ absl::StatusOr<Fp8RecipeChoice> ChooseFp8Recipe(const Fp8RecipeSample& sample) {
                      ShapeText(sample.k.shape()), " and v ", ShapeText(sample.v.shape()),
                      " do not belong together"));
   }
-  const absl::StatusOr<std::vector<SampledHead>> heads = SampleHeads(sample);
+  const std::vector<int64_t> rows = EvenSample(sample.q.shape()[2], sample.rows);
+  const absl::StatusOr<std::vector<SampledHead>> heads = SampleHeads(sample, rows);
   if (!heads.ok()) return heads.status();
   Fp8RecipeChoice choice;
-  for (const SampledHead& head : *heads) choice.rows += static_cast<int64_t>(head.rows.size());
+  for (const SampledHead& head : *heads) {
+    choice.rows += static_cast<int64_t>(head.queries.size() * rows.size());
+  }
   if (choice.rows == 0 || sample.k.shape()[2] == 0) {
     return absl::FailedPreconditionError(
         "cannot choose an FP8 recipe: there is no query or no key to compare");
   }
+  double least = std::numeric_limits<double>::infinity();
   for (const Fp8Recipe& recipe : Fp8Recipes(sample.q.shape()[3])) {
     DifferenceSum sum;
     for (const SampledHead& head : *heads) {
-      if (absl::Status s = AddErrors(sample, recipe, head, &sum); !s.ok()) return s;
+      if (absl::Status s = AddErrors(sample, recipe, head, rows, &sum); !s.ok()) return s;
     }
     choice.evidence.push_back({recipe, sum.RelativeL2()});
+    least = std::min(least, choice.evidence.back().total_error);
   }
-  double least = choice.evidence.front().total_error;
-  for (const Fp8RecipeEvidence& e : choice.evidence) least = std::min(least, e.total_error);
-  choice.recipe = choice.evidence.front().recipe;
-  if (least < kWorthwhile * choice.evidence.front().total_error) {
-    const auto near = std::find_if(
-        choice.evidence.begin(), choice.evidence.end(),
-        [&](const Fp8RecipeEvidence& e) { return e.total_error <= least / kWorthwhile; });
-    choice.recipe = near->recipe;
-  }
+  const auto near = std::find_if(
+      choice.evidence.begin(), choice.evidence.end(),
+      [&](const Fp8RecipeEvidence& e) { return e.total_error <= least / kWorthwhile; });
+  choice.recipe = near != choice.evidence.end() ? near->recipe : choice.evidence.front().recipe;
   return choice;
 }
 

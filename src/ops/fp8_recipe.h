@@ -5,7 +5,9 @@
 //
 // Keys are always centred: it never hurts by more than noise. Rotation and the granularity of scales help some tensors and harm
 // others, so they are measured: attention in float64 on what a recipe leaves of q, k and v against attention on the tensors
-// themselves, over a bounded sample of rows.
+// themselves, over a bounded sample of rows. Heads of one layer differ more than rows of one head do: with two heads a layer in
+// which rotation takes 39 % off the error of all twelve looked as if it added 10 %. So the sample goes over several query heads of
+// each key head.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,8 @@ struct Fp8Recipe {
   friend bool operator==(const Fp8Recipe&, const Fp8Recipe&) = default;
 };
 
-// What is tried for heads of `dqk`, in order of preference; the first is the default, for who has no live data.
+// What is tried for heads of `dqk`, in order of preference: the default first, for who has no live data. Of the rotated, scales of
+// 64 rows come first: they are as exact, and quantising need not know a whole head before it rounds.
 std::vector<Fp8Recipe> Fp8Recipes(int64_t dqk);
 
 struct Fp8RecipeEvidence {
@@ -47,12 +50,13 @@ struct Fp8RecipeSample {
   double scale = 1;
   bool causal = false;
   DType to = DType::kE4M3;
-  int64_t heads = 2;  // key heads that are looked at, spread evenly; one query head of each
-  int64_t rows = 24;  // query rows of each, the last among them
+  int64_t heads = 4;        // key heads that are looked at, spread evenly
+  int64_t query_heads = 8;  // of all of them together, one of each at least
+  int64_t rows = 24;        // query rows of each, the last among them
 };
 
-// Another recipe than the first is taken when its error is less than 0.9 of the first's, and then the most preferred of those
-// within a tenth of the least. InvalidArgument when shapes do not fit; FailedPrecondition when there is nothing to compare.
+// The most preferred of the recipes whose error is at most 1/0.95 of the least: what lies closer is the sample's own noise.
+// InvalidArgument when shapes do not fit; FailedPrecondition when there is nothing to compare.
 absl::StatusOr<Fp8RecipeChoice> ChooseFp8Recipe(const Fp8RecipeSample& sample);
 
 }  // namespace whet

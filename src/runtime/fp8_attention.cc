@@ -7,16 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/clock.h"
-#include "src/model/keys.h"
 #include "src/ops/attention_forward_fp8.h"
 #include "src/ops/fp8_host.h"
-#include "src/tune/evidence.h"
+#include "src/runtime/fp8_recipe_store.h"
 
 namespace whet {
 namespace {
-
-constexpr int64_t kRecipeProtocol =
-    1;  // of measuring recipes; part of the key under which a choice is stored
 
 // From so many keys on a sample of them tells the mean.
 constexpr int64_t kSampledMeanKeys = 4096;
@@ -105,7 +101,11 @@ class Fp8AttentionImpl final : public Fp8Attention {
       recipe_ = *recipe;
       origin_ = "given";
     } else {
-      FindStoredRecipe();
+      const std::optional<StoredFp8Recipe> stored = FindFp8Recipe(runtime_, shape_);
+      if (stored.has_value()) {
+        recipe_ = stored->recipe;
+        origin_ = stored->origin;
+      }
     }
     return Allocate();
   }
@@ -138,7 +138,7 @@ class Fp8AttentionImpl final : public Fp8Attention {
     recipe_ = choice->recipe;
     origin_ = "tuned";
     keys_ready_ = false;
-    StoreRecipe(*choice);
+    StoreFp8Recipe(runtime_, shape_, *choice);
     if (absl::Status s = Allocate(); !s.ok()) return s;
     return choice;
   }
@@ -223,59 +223,6 @@ class Fp8AttentionImpl final : public Fp8Attention {
     return recipe_.center && recipe_.scale_rows != 0 && shape_.seq_kv >= kSampledMeanKeys;
   }
   bool LseShift() const { return shape_.lse && recipe_.center; }
-
-  // What a recipe is stored under: the problem without what the recipe itself decides.
-  KeyRecord RecipeKey() const {
-    TuningKeyFields fields;
-    fields.template_name = "attention_forward_fp8";
-    fields.variant_set_digest = "recipe";
-    fields.problem = absl::StrCat(
-        "dtype=", DTypeName(shape_.dtype), ",batch=", shape_.batch, ",heads_q=", shape_.heads_q,
-        ",heads_kv=", shape_.heads_kv, ",seq_q=", shape_.seq_q, ",seq_kv=", shape_.seq_kv,
-        ",dqk=", shape_.dqk, ",dv=", shape_.dv, ",causal=", shape_.causal ? 1 : 0);
-    fields.device = runtime_.device().identity();
-    fields.protocol = kRecipeProtocol;
-    return TuningKey(fields);
-  }
-
-  static Variant VariantOf(const Fp8Recipe& recipe) {
-    return *Variant::Parse(absl::StrCat("recipe:", recipe.ToString()));
-  }
-
-  void FindStoredRecipe() {
-    origin_ = "default";
-    const std::optional<WinnerEntry> entry = runtime_.store().FindWinner(RecipeKey().bytes());
-    if (!entry.has_value()) return;
-    const size_t colon = entry->variant.find(':');
-    if (colon == std::string::npos) return;
-    const absl::StatusOr<Fp8Recipe> stored = Fp8Recipe::Parse(entry->variant.substr(colon + 1));
-    if (!stored.ok()) return;
-    recipe_ = *stored;
-    origin_ = OriginName(OriginOfLayer(entry->facts.layer));
-  }
-
-  void StoreRecipe(const Fp8RecipeChoice& choice) {
-    TuningResult result;
-    result.winner = VariantOf(choice.recipe);
-    for (const Fp8RecipeEvidence& e : choice.evidence) {
-      VariantEvidence evidence;
-      evidence.variant = VariantOf(e.recipe);
-      evidence.outcome = VariantOutcome::kTimed;
-      evidence.reason = "judged by its error, not by its time";
-      evidence.relative_error = e.total_error;
-      result.evidence.push_back(std::move(evidence));
-    }
-    WinnerEntry entry;
-    entry.key = RecipeKey().bytes();
-    entry.variant = result.winner.id();
-    entry.evidence = EvidenceToJson(
-        result,
-        {.driver = runtime_.device().identity().driver, .compiler = {}, .data_signature = {}});
-    entry.protocol = kRecipeProtocol;
-    entry.evidence_count = choice.rows;
-    // A cache that cannot take it has said so itself.
-    runtime_.store().PutWinner(entry).IgnoreError();
-  }
 
   // The heads that ChooseFp8Recipe looks at; the others stay as they are made.
   absl::Status CopySampledHeads(const TensorPlan& plan, const void* from, const HostTensor& to,

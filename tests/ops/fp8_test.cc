@@ -180,7 +180,7 @@ TEST(RecipeTest, FollowsTheData) {
   const Fp8RecipeChoice normal = choose("normal");
   EXPECT_EQ(normal.recipe, Fp8Recipe());
   EXPECT_EQ(normal.evidence.size(), 4u);
-  EXPECT_EQ(normal.rows, 48);
+  EXPECT_EQ(normal.rows, 96) << "24 of each query head";
   for (const Fp8RecipeEvidence& e : normal.evidence) {
     EXPECT_LT(e.total_error, 0.08) << e.recipe.ToString();
     EXPECT_GT(e.total_error, 0.01) << e.recipe.ToString();
