@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<SampledHead>> SampleHeads(const Fp8RecipeSample& samp
   const HostTensor &q = sample.q, &k = sample.k, &v = sample.v;
   const int64_t heads_kv = k.shape()[1], group = q.shape()[1] / heads_kv;
   const std::vector<int64_t> indices = EvenSample(k.shape()[0] * heads_kv, sample.heads);
-  const int64_t of_each = std::max<int64_t>(
-      1, sample.query_heads / std::max<int64_t>(1, static_cast<int64_t>(indices.size())));
+  const int64_t of_each =
+      sample.query_heads / std::max<int64_t>(1, static_cast<int64_t>(indices.size()));
   std::vector<SampledHead> heads;
   for (const int64_t index : indices) {
     const int64_t b = index / heads_kv, h = index % heads_kv;

@@ -51,7 +51,7 @@ struct Fp8RecipeSample {
   bool causal = false;
   DType to = DType::kE4M3;
   int64_t heads = 4;        // key heads that are looked at, spread evenly
-  int64_t query_heads = 8;  // of all of them together, one of each at least
+  int64_t query_heads = 8;  // of all of them together; of each two at least, if it has two
   int64_t rows = 24;        // query rows of each, the last among them
 };
 

@@ -190,6 +190,36 @@ TEST(RecipeTest, FollowsTheData) {
   EXPECT_FALSE(choose("biased").recipe.rotate) << "a mean is taken away without rotating";
 }
 
+// The first and the last query head do not see the outlying channels of the keys; those between them do.
+TEST(RecipeTest, IsNotMisledByTwoQueryHeads) {
+  HostTensor q = Data("outlier", "q", {1, 4, 200, 128});
+  const HostTensor k = Data("outlier", "k", {1, 1, 200, 128});
+  const HostTensor calm = Data("normal", "q", {1, 1, 200, 128});
+  for (int64_t d = 0; d < 128; ++d) {
+    double largest = 0;
+    for (int64_t row = 0; row < 200; ++row) {
+      largest = std::max(largest, std::abs(k.At(row * 128 + d)));
+    }
+    for (int64_t row = 0; row < 200; ++row) {
+      const double x = largest > 8 ? 0 : calm.At(row * 128 + d);
+      for (const int64_t head : {0, 3}) q.Set((head * 200 + row) * 128 + d, x);
+    }
+  }
+  const auto choose = [&](int64_t query_heads) {
+    return *ChooseFp8Recipe({.q = q,
+                             .k = k,
+                             .v = Data("normal", "v", {1, 1, 200, 128}),
+                             .scale = 1 / std::sqrt(128.0),
+                             .causal = true,
+                             .query_heads = query_heads});
+  };
+  EXPECT_FALSE(choose(2).recipe.rotate) << "or these two mislead nobody";
+  const Fp8RecipeChoice choice = choose(8);
+  EXPECT_EQ(choice.rows, 96);
+  EXPECT_TRUE(choice.recipe.rotate);
+  EXPECT_EQ(choice.recipe.scale_rows, 64) << "as exact as one scale for a head, and faster";
+}
+
 TEST(RecipeTest, ParsesWhatItWrites) {
   for (const int64_t dim : {80, 128}) {
     for (const Fp8Recipe& recipe : Fp8Recipes(dim)) {
