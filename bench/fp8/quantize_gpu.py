@@ -96,7 +96,7 @@ def variants(n, every):
     found = [Variant(n, threads=t) for t in gpu]
     if n["dtype"] == "bf16" and n["alignment"] == 16 and n["dim"] in (64, 128, 192) and not (
             n["per_tensor"] or n["lse_shift"] or n["transpose"] and (n["rotate"] or n["center"] or n["scale_rows"]) or n["sampled_mean"] and not n["scale_rows"]):
-        default = {64: (3, 3), 128: (3, 2) if n["center"] == 1 and n["scale_rows"] and not (n["sampled_mean"] and n["rotate"]) else (4, 1), 192: (4, 1)}[n["dim"]]
+        default = {64: (3, 3), 128: (3, 2) if n["center"] == 1 and n["scale_rows"] else (4, 1), 192: (4, 1) if n["statistics"] else (3, 1)}[n["dim"]]
         lag = 28 if n["center"] == 1 and not n["sampled_mean"] else 20
         choices = [(*default, lag)]
         if every and n["statistics"] and not n["sampled_mean"]:

@@ -60,7 +60,8 @@ TEST_F(HopperQuantizeSpaceTest, TheDefaultIsWhatWasMeasuredBest) {
         {"center", int64_t{1}},
         {"sampled_mean", int64_t{1}}},
        128,
-       "sm90:slots=4,blocks=1,lag_mib=20"},
+       "sm90:slots=3,blocks=2,lag_mib=20"},
+      {"queries of 192", rotated, 192, "sm90:slots=3,blocks=1,lag_mib=20"},
       {"one token", {{"seq", int64_t{1}}}, 128, "sm90:slots=4,blocks=1,lag_mib=20"},
   };
   for (const Case& c : cases) {

@@ -120,6 +120,9 @@ class Fetcher {
     return slot;
   }
 
+  // Where rows are read twice, those of the second reading leave the L2 cache first. Where they are read once the hint only costs.
+  static constexpr bool kHinted = kStatistics && !kSampled;
+
   // Asks for a tile. What the others do with it they are told once it is known: a tile's bytes wait for its head's statistics, while
   // rows of the tiles behind it are on their way to the slots that are free. A tile that waits depends on items that were claimed
   // before it, and so does what waits for its turn behind it.
@@ -134,7 +137,7 @@ class Fetcher {
     if (kSampled && kind == kStatisticsLast) {
       load_sample(head, tile, slot);
     } else {
-      load(head, tile, slot, kind == kBytes);
+      load(head, tile, slot, kHinted && kind == kBytes);
     }
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
                      sm90::shared_address(&block_.shared().full[slot]))
