@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "src/base/parallel.h"
 #include "src/ops/attention_reference.h"
 #include "src/ops/fp8_host.h"
 #include "src/ops/quantize_fp8.h"
@@ -195,14 +196,21 @@ absl::StatusOr<Fp8RecipeChoice> ChooseFp8Recipe(const Fp8RecipeSample& sample) {
     return absl::FailedPreconditionError(
         "cannot choose an FP8 recipe: there is no query or no key to compare");
   }
-  double least = std::numeric_limits<double>::infinity();
-  for (const Fp8Recipe& recipe : Fp8Recipes(sample.q.shape()[3])) {
+  const std::vector<Fp8Recipe> recipes = Fp8Recipes(sample.q.shape()[3]);
+  choice.evidence.resize(recipes.size());
+  std::vector<absl::Status> tried(recipes.size());
+  ParallelFor(recipes.size(), AvailableProcessors(), [&](size_t i) {
     DifferenceSum sum;
     for (const SampledHead& head : *heads) {
-      if (absl::Status s = AddErrors(sample, recipe, head, rows, &sum); !s.ok()) return s;
+      tried[i] = AddErrors(sample, recipes[i], head, rows, &sum);
+      if (!tried[i].ok()) return;
     }
-    choice.evidence.push_back({recipe, sum.RelativeL2()});
-    least = std::min(least, choice.evidence.back().total_error);
+    choice.evidence[i] = {recipes[i], sum.RelativeL2()};
+  });
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    if (!tried[i].ok()) return tried[i];
+    least = std::min(least, choice.evidence[i].total_error);
   }
   const auto near = std::find_if(
       choice.evidence.begin(), choice.evidence.end(),
