@@ -3,10 +3,10 @@
 //   tools/fetch_hiprtc7 /tmp/hiprtc7;  tools/fetch_hiprtc7 /tmp/hiprtc70 10
 //   bazel run //bench/amd:compiled_evidence -- --hiprtc /tmp/hiprtc7/libhiprtc.so.7
 //       --hiprtc /tmp/hiprtc70/libhiprtc.so.7 --clang clang-22 [--target gfx950,gfx942,gfx90a]
-//       [--template NAME] [--all] [--json FILE]
+//       [--template NAME] [--all] [--only TEXT] [--json FILE]
 //
 // Prints one table per target, a row for each variant and a column for each compiler; --all compiles
-// every variant, not the defaults alone. Exit status 1 when a compiler fails or a code object breaks a
+// every variant, not the defaults alone, --only those whose name has the text in it. Exit status 1 when a compiler fails or a code object breaks a
 // rule (bench/amd/evidence_cases.h), which is then said below the table.
 #include <sys/resource.h>
 
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -33,6 +34,7 @@ struct Flags {
   std::string clang;
   std::vector<std::string> targets = {"gfx950", "gfx942", "gfx90a"};
   std::string only_template;
+  std::string only;  // part of a case's name
   std::string json;
   bool all = false;
 };
@@ -72,6 +74,8 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
       flags.targets = absl::StrSplit(value, ',');
     } else if (name == "--template") {
       flags.only_template = value;
+    } else if (name == "--only") {
+      flags.only = value;
     } else if (name == "--json") {
       flags.json = value;
     } else {
@@ -99,7 +103,8 @@ absl::StatusOr<std::vector<NamedCompiler>> OpenCompilers(const Flags& flags) {
   return compilers;
 }
 
-// VGPRs, vector instructions for 32 x 64 (of attention), TFLOP/s predicted by both sets, CPU seconds.
+// VGPRs, vector instructions for 32 x 64 (of attention), TFLOP/s predicted by both sets (and by the worse of them where packed
+// f32 instructions do not start beside matrix instructions), CPU seconds.
 std::string Cell(const EvidenceCase& one, const KernelEvidence& e, double seconds) {
   std::string text = absl::StrFormat("%d VGPR", e.resources.registers);
   if (e.resources.spill_bytes > 0)
@@ -110,6 +115,9 @@ std::string Cell(const EvidenceCase& one, const KernelEvidence& e, double second
     const double factor = one.causal ? CausalFactor(one.seq, one.rows_per_block) : 1;
     if (e.tflops_r > 0) {
       absl::StrAppendFormat(&text, ", %.0f / %.0f", factor * e.tflops_r, factor * e.tflops_v);
+      if (e.tflops_packed_alone > 0) {
+        absl::StrAppendFormat(&text, " (packed alone %.0f)", factor * e.tflops_packed_alone);
+      }
     }
   }
   return absl::StrFormat("%s, %.1f s", text, seconds);
@@ -152,6 +160,7 @@ int Main(const std::vector<std::string>& arguments) {
       if (!flags->only_template.empty() && one.kernel_template->name() != flags->only_template) {
         continue;
       }
+      if (!absl::StrContains(one.Name(), flags->only)) continue;
       std::printf("| %s |", one.Name().c_str());
       for (const NamedCompiler& c : *compilers) {
         if (!c.compiler->WhyNot(*target).empty()) {

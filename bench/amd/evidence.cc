@@ -63,6 +63,14 @@ absl::StatusOr<KernelEvidence> Gather(Compiler& compiler, const KernelTemplate& 
   const double flops = evidence.matrix_flops * evidence.waves_per_simd;
   evidence.tflops_r = PredictedTflops(target.architecture, flops, evidence.set_r.clocks, kSetR);
   evidence.tflops_v = PredictedTflops(target.architecture, flops, evidence.set_v.clocks, kSetV);
+  if (evidence.loop.packed_f32 > 0) {
+    const auto alone = [&](const IssueConstants& set) {
+      const IssueConstants constants = PackedAlone(set);
+      return PredictedTflops(target.architecture, flops,
+                             Simulate(loop, evidence.waves_per_simd, constants).clocks, constants);
+    };
+    evidence.tflops_packed_alone = std::min(alone(kSetR), alone(kSetV));
+  }
   return evidence;
 }
 

@@ -30,6 +30,7 @@ struct KernelEvidence {
   // Of the whole chip, without what a causal problem wastes; 0 where the chip is not fitted.
   double tflops_r = 0;
   double tflops_v = 0;
+  double tflops_packed_alone = 0;  // the worse of both sets, see IssueConstants
 };
 
 // The compiler's failure, or the disassembler's. A kernel without a loop with matrix instructions has

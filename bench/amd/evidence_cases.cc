@@ -29,6 +29,9 @@ std::vector<FieldValues> ProblemsOf(const KernelTemplate& kernel_template, const
     if (kernel_template.name() == "attention_forward_fp8" && target.architecture == "gfx942") {
       fields.front().second = Value(std::string("e4m3fnuz"));
     }
+    // As the whole path from BF16 asks for it: scales that are powers of two.
+    if (kernel_template.name() == "attention_forward_fp8")
+      fields.emplace_back("exact_exponents", Value(int64_t{1}));
     for (const auto& [name, value] :
          {std::pair("batch", 1), std::pair("heads_q", 16), std::pair("seq_q", 16384),
           std::pair("dqk", dqk), std::pair("dv", 128), std::pair("causal", causal)}) {

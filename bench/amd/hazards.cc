@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "src/emulate/isa/wait_states.h"
 
 namespace whet::amd {
 namespace {
@@ -113,12 +114,10 @@ int NopStates(const Instruction& x) {
   return count + 1;
 }
 
-// Passes of four clocks.
-int Passes(const Instruction& x, absl::string_view architecture) {
-  const bool wide = absl::StrContains(x.operation, "_32x32x");
-  if (architecture == "gfx90a") return wide ? 16 : 8;
-  if (absl::StrContains(x.operation, "_f8f6f4")) return wide ? 16 : 8;
-  return wide ? 8 : 4;
+isa::Chip ChipOf(absl::string_view architecture) {
+  return architecture == "gfx950"   ? isa::Chip::kGfx950
+         : architecture == "gfx942" ? isa::Chip::kGfx942
+                                    : isa::Chip::kGfx90a;
 }
 
 // The third operand of a matrix instruction.
@@ -175,61 +174,69 @@ struct Rule {
   bool (*applies)(const Instruction& consumer);
   bool reads;
   bool writes;
-  bool factors = false;  // of a matrix instruction, no other reads
+  // Of a matrix instruction, and no other reads.
+  enum class Operands : uint8_t { kNone, kFactors, kOtherThird } operands = Operands::kNone;
 };
 
 // What must lie between `x` and those that follow it.
 std::vector<Rule> RulesOf(const Instruction& x, const RegisterUse& use,
                           absl::string_view architecture) {
   const bool gfx90a = architecture == "gfx90a";
-  const bool gfx950 = architecture == "gfx950";
   std::vector<Rule> rules;
   const auto no_matrix = [](const Instruction& c) { return !IsMatrix(c); };
   const auto vector = [](const Instruction& c) { return IsVector(c); };
   if (IsMatrix(x)) {
-    const int passes = Passes(x, architecture);
-    const int states = passes + 3 + (gfx950 && passes > 2 ? 1 : 0);
+    const isa::Chip chip = ChipOf(architecture);
+    const int passes = isa::MatrixPasses(x.operation, chip);
+    const int states = isa::StatesToResult(passes, chip);
     rules.push_back({"a matrix instruction's result", states, use.writes, no_matrix, true, true});
     rules.push_back({"a matrix instruction's result as a factor", states, use.writes, IsMatrix,
-                     false, false, true});
+                     false, false, Rule::Operands::kFactors});
+    rules.push_back({"a part of a matrix instruction's result as the third operand",
+                     isa::StatesToAddend(passes, false, chip), use.writes, IsMatrix, false, false,
+                     Rule::Operands::kOtherThird});
     std::vector<Register> third = Third(x);
     if (!third.empty() && third != use.writes) {
-      rules.push_back({"a matrix instruction's third operand overwritten", passes - 1, third,
-                       vector, false, true});
+      rules.push_back({"a matrix instruction's third operand overwritten",
+                       isa::StatesToOverwriteAddend(passes), third, vector, false, true});
     }
   }
   if (!IsVector(x)) {
     if (x.operation == "s_mov_b32" && Begins(x.arguments, "m0")) {
-      rules.push_back({"M0 for a load to LDS", 1, {{'s', kM0}}, IsToLds, true, false});
+      rules.push_back({"M0 for a load to LDS", isa::kM0ToLoad, {{'s', kM0}}, IsToLds, true, false});
     }
     return rules;
   }
   const std::vector<Register> vectors = OfBanks(use.writes, "va");
   const std::vector<Register> scalars = OfBanks(use.writes, "s");
   if (!scalars.empty()) {
-    rules.push_back({"a scalar register from a vector instruction, for memory", 5, scalars,
-                     IsMemory, true, false});
-    rules.push_back({"VCC for v_div_fmas", 4, scalars,
+    rules.push_back({"a scalar register from a vector instruction, for memory",
+                     isa::kScalarToMemory, scalars, IsMemory, true, false});
+    rules.push_back({"VCC for v_div_fmas", isa::kVccToDivFmas, scalars,
                      [](const Instruction& c) { return Begins(c.operation, "v_div_fmas"); }, true,
                      false});
     if (!gfx90a) {
-      rules.push_back({"a scalar register from a vector instruction, for another", 2, scalars,
+      rules.push_back({"a scalar register from a vector instruction, for another",
+                       isa::kScalarToVector, scalars,
                        [](const Instruction& c) { return IsVector(c) && !IsReadLane(c); }, true,
                        false});
     }
   }
   if (vectors.empty()) return rules;
-  rules.push_back({"DPP", 2, vectors, IsDpp, true, false});
+  rules.push_back({"DPP", isa::kVectorToDpp, vectors, IsDpp, true, false});
+  rules.push_back({"a vector instruction's result for a matrix instruction", isa::kVectorToMatrix,
+                   vectors, IsMatrix, true, false});
   if (gfx90a) return rules;
-  rules.push_back({"a lane read", 1, vectors, IsReadLane, true, false});
-  rules.push_back({"a lane exchange", 2, vectors, IsExchange, true, false});
+  rules.push_back({"a lane read", isa::kVectorToReadLane, vectors, IsReadLane, true, false});
+  rules.push_back({"a lane exchange", isa::kVectorToExchange, vectors, IsExchange, true, false});
   if (IsTranscendental(x)) {
-    rules.push_back({"a transcendental result", 1, vectors,
+    rules.push_back({"a transcendental result", isa::kTranscendentalToVector, vectors,
                      [](const Instruction& c) { return IsVector(c) && !IsTranscendental(c); }, true,
                      false});
   }
   if (IsNotForwarded(x)) {
-    rules.push_back({"a partly written register", 1, vectors, vector, true, false});
+    rules.push_back(
+        {"a partly written register", isa::kPartToVector, vectors, vector, true, false});
   }
   return rules;
 }
@@ -300,15 +307,15 @@ std::vector<Hazard> FindHazards(const std::vector<Instruction>& code,
   };
   for (size_t i = 0; i < code.size(); ++i) {
     for (const Rule& rule : RulesOf(code[i], use[i], architecture)) {
-      const int passes = IsMatrix(code[i]) ? Passes(code[i], architecture) : 0;
       Walk(blocks, block_of, i, [&](size_t at, int& states) {
-        // The pipe is free again once the instruction has gone through.
-        if (IsMatrix(code[at])) states = std::max(states, passes - 1);
         if (states >= rule.states) return false;
         if (rule.applies(code[at]) &&
             ((rule.reads && Touches(rule.registers, use[at].reads)) ||
              (rule.writes && Touches(rule.registers, use[at].writes)) ||
-             (rule.factors && Touches(rule.registers, Factors(code[at]))))) {
+             (rule.operands == Rule::Operands::kFactors &&
+              Touches(rule.registers, Factors(code[at]))) ||
+             (rule.operands == Rule::Operands::kOtherThird && Third(code[at]) != rule.registers &&
+              Touches(rule.registers, Third(code[at]))))) {
           report(i, at,
                  absl::StrCat(rule.what, " after ", states, " of ", rule.states, " wait states"));
           return false;

@@ -1,9 +1,9 @@
 // Does a disassembled AMD kernel keep the distances that the hardware does not keep by itself? Compilers do, except around inline assembly,
 // which they cannot look into. Checked on every path, for the whole kernel:
 //  - a result of a matrix instruction is neither read nor overwritten before it is there, and a third operand not overwritten before it has
-//    been read; a matrix instruction that follows waits for the pipe, which counts;
+//    been read; nor does it read too early what a vector instruction has written;
 //  - results of transcendental and of partly writing instructions, of vector instructions in scalar registers, and what lane exchanges and
-//    DPP read, by the tables of LLVM's hazard recogniser;
+//    DPP read, by the table of src/emulate/isa/wait_states.h;
 //  - M0 before a load to LDS;
 //  - registers that loads write, from memory and from LDS, are not touched before a wait has covered them.
 //

@@ -90,6 +90,8 @@ void DecodeVector(const Instruction& x, const IssueConstants& constants,
                   const std::vector<absl::string_view>& tokens, WaveStep* step) {
   step->kind = WaveStep::Kind::kVector;
   step->value = VectorClocks(x.operation, constants);
+  step->alone = constants.packed_alone && absl::StartsWith(x.operation, "v_pk_") &&
+                absl::EndsWith(x.operation, "_f32");
   if (!absl::StartsWith(x.operation, "v_cmp")) AppendRegisters(tokens[0], &step->results);
   if (absl::StrContains(x.operation, "swap")) {
     step->results.insert(step->results.end(), step->operands.begin(), step->operands.end());
@@ -225,7 +227,7 @@ bool Simd::IssueMatrix(WaveState& wave, const WaveStep& step) {
 }
 
 bool Simd::IssueVector(WaveState& wave, const WaveStep& step) {
-  if (vector_free_ > now_) return false;
+  if (vector_free_ > now_ || (step.alone && matrix_free_ > now_)) return false;
   vector_free_ = now_ + step.value;
   busy_.vector += step.value;
   for (const int r : step.results) {

@@ -34,6 +34,8 @@ struct IssueConstants {
   int barrier;
   double clock_gfx950;  // effective, as a share of the nominal clock
   double clock_gfx942;
+  // Packed f32 instructions start only while the matrix pipe is idle, as LLVM assumes where it takes them apart. No published speed tells.
+  bool packed_alone = false;
 };
 inline constexpr IssueConstants kSetR = {12, 8, 8, 4, 4, 8, 128, 96, 32, 0.825, 0.506};
 inline constexpr IssueConstants kSetV = {16, 12, 8, 16, 4, 8, 96, 96, 8, 0.983, 0.517};
@@ -42,7 +44,8 @@ inline constexpr IssueConstants kSetV = {16, 12, 8, 16, 4, 8, 96, 96, 8, 0.983, 
 struct WaveStep {
   enum class Kind { kMatrix, kVector, kLds, kMemory, kWait, kNop, kPriority, kBarrier, kScalar };
   Kind kind = Kind::kScalar;
-  int value = 4;  // clocks, bytes, the lgkmcnt waited for (-1: none), or the priority
+  bool alone = false;  // not beside a matrix instruction
+  int value = 4;       // clocks, bytes, the lgkmcnt waited for (-1: none), or the priority
   std::vector<int> results;
   std::vector<int> operands;
   std::vector<int> accumulator;
@@ -58,6 +61,11 @@ struct IssueResult {
   double vector_busy = 0;
   double lds_busy = 0;
 };
+
+constexpr IssueConstants PackedAlone(IssueConstants constants) {
+  constants.packed_alone = true;
+  return constants;
+}
 
 // All waves run their loop until a steady state is seen. 0 clocks when they never finish (a barrier that
 // not all of them reach).

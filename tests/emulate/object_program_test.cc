@@ -130,8 +130,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "v_mfma_f32_32x32x8_bf16 v[16:31], v[2:3], v[4:5], 0\ns_nop 7\nv_add_f32_e32 v2, "
                 "v16, v16\n",
                 "8 wait states after a matrix instruction"},
+        Mistake{"VectorResultTooSoonForAMatrix", "gfx942",
+                "v_mov_b32_e32 v2, 0\nv_mfma_f32_32x32x8_bf16 v[16:31], v[2:3], v[4:5], 0\n"
+                "s_nop 15\n",
+                "0 wait states after a vector instruction"},
+        Mistake{"AddendOverwrittenTooEarly", "gfx942",
+                "s_nop 15\nv_mfma_f32_32x32x8_bf16 v[16:31], v[4:5], v[4:5], v[32:47]\n"
+                "v_mov_b32_e32 v33, 0\ns_nop 15\n",
+                "that adds to what it overwrites"},
         Mistake{"ScaleInAScalarRegister", "gfx950",
-                "s_movk_i32 s8, 0x7f\nv_mov_b32_e32 v2, 0x7f\n"
+                "s_movk_i32 s8, 0x7f\nv_mov_b32_e32 v2, 0x7f\ns_nop 1\n"
                 ".long 0xd3ac0000, 0x00020408\n.long 0xd3ae0810, 0x02020904\ns_nop 15\ns_nop 7\n",
                 "from a scalar register"},
         Mistake{"NeverEnds", "gfx942", ".Lagain:\ns_branch .Lagain\n", "does not end"}),

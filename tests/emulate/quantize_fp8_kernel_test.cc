@@ -1,14 +1,19 @@
-// The GPU kernel of quantize_fp8 on AMD's lanes, against the definition on the host: every phase and layout, one block doing all items.
+// The GPU kernel of quantize_fp8 on AMD's lanes, against the definition on the host: every phase and layout, one block doing all items. From
+// its source, and from what compilers make of it (a case for each; with WHET_TEST_ALL_CASES set, all).
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "src/compile/toolchains.h"
 #include "src/ops/fp8_host.h"
 #include "src/ops/operation.h"
+#include "tests/emulate/object_player.h"
 #include "tests/emulate/template_run.h"
 
 namespace whet::emulator {
@@ -23,10 +28,7 @@ struct QuantizeCase {
   bool sampled_mean = false;
 };
 
-class QuantizeKernel : public ::testing::TestWithParam<QuantizeCase> {};
-
-TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
-  const QuantizeCase& c = GetParam();
+void ExpectWhatTheDefinitionSays(const QuantizeCase& c, const Player& player) {
   const bool fnuz = std::string(c.architecture) == "gfx942";
   const FieldValues fields = OperationFor("quantize_fp8")
                                  .CompleteFields({{"dtype", "bf16"},
@@ -77,9 +79,7 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
                                  statistics ? workspace.size() * 4 : 0),
       EmulatorArgument::Scalar(1.0f),
       EmulatorArgument::Scalar(1.0f)};
-  auto program = WaveProgram::Compile(variant->source);
-  ASSERT_TRUE(program.ok()) << program.status();
-  const auto report = (*program)->Run(variant->launch);
+  const absl::StatusOr<EmulatorReport> report = player(*variant);
   ASSERT_TRUE(report.ok()) << report.status();
   for (const EmulatorFinding& finding : report->findings) ADD_FAILURE() << finding.text;
 
@@ -103,17 +103,65 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
   for (const int32_t word : workspace) ASSERT_EQ(word, 0) << "left as it was found";
 }
 
+constexpr QuantizeCase kCases[] = {
+    {"gfx950", 2, 130, 128, 64, true, true, false, true, "biased"},
+    {"gfx942", 2, 100, 128, 0, true, true, false, true, "biased"},
+    {"gfx950", 2, 70, 192, 64, false, true, false, true, "outlier"},
+    {"gfx942", 1, 65, 256, 64, false, true, false, true, "outlier"},
+    {"gfx950", 2, 100, 64, 0, false, false, true, false, "normal"},
+    {"gfx942", 2, 300, 72, 0, true, false, false, false, "biased"},
+    {"gfx950", 1, 530, 64, 64, true, true, false, true, "biased", true},
+    {"gfx942", 1, 270, 72, 0, true, false, false, true, "biased", true}};
+
+class QuantizeKernel : public ::testing::TestWithParam<QuantizeCase> {};
+
+TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
+  ExpectWhatTheDefinitionSays(GetParam(), PlaySource);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, QuantizeKernel, ::testing::ValuesIn(kCases));
+
+struct CompilerCase {
+  const char* name;
+  const char* library;  // of hipRTC, or the variable that names it, in capitals
+  const char* architecture;
+};
+
+class CompiledQuantizeKernel : public ::testing::TestWithParam<CompilerCase> {};
+
+TEST_P(CompiledQuantizeKernel, WritesWhatTheDefinitionSays) {
+  ToolchainOptions options;
+  const char* library = GetParam().library;
+  if (absl::StartsWith(library, "WHET_")) {
+    library = std::getenv(library);
+    if (library == nullptr || *library == '\0') {
+      GTEST_SKIP() << "SKIPPED: " << GetParam().library << " names no library";
+    }
+  }
+  options.hiprtc_library = library;
+  Toolchains toolchains(std::move(options));
+  const absl::StatusOr<Compiler*> compiler = toolchains.Named("hiprtc");
+  ASSERT_TRUE(compiler.ok()) << compiler.status();
+  const bool all = std::getenv("WHET_TEST_ALL_CASES") != nullptr;
+  const bool gfx90a = std::string(GetParam().architecture) == "gfx90a";
+  for (QuantizeCase c : kCases) {
+    // gfx90a quantises to OCP e4m3, by arithmetic.
+    if (gfx90a && std::string(c.architecture) == "gfx950") c.architecture = "gfx90a";
+    if (std::string(c.architecture) != GetParam().architecture) continue;
+    SCOPED_TRACE(absl::StrCat(c.heads, " x ", c.rows, " x ", c.dim));
+    ExpectWhatTheDefinitionSays(c, PlayObject(*compiler, {.reverse_waves = true}));
+    if (!all) break;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    Table, QuantizeKernel,
-    ::testing::Values(
-        QuantizeCase{"gfx950", 2, 130, 128, 64, true, true, false, true, "biased"},
-        QuantizeCase{"gfx942", 2, 100, 128, 0, true, true, false, true, "biased"},
-        QuantizeCase{"gfx950", 2, 70, 192, 64, false, true, false, true, "outlier"},
-        QuantizeCase{"gfx942", 1, 65, 256, 64, false, true, false, true, "outlier"},
-        QuantizeCase{"gfx950", 2, 100, 64, 0, false, false, true, false, "normal"},
-        QuantizeCase{"gfx942", 2, 300, 72, 0, true, false, false, false, "biased"},
-        QuantizeCase{"gfx950", 1, 530, 64, 64, true, true, false, true, "biased", true},
-        QuantizeCase{"gfx942", 1, 270, 72, 0, true, false, false, true, "biased", true}));
+    Compilers, CompiledQuantizeKernel,
+    ::testing::Values(CompilerCase{"Hiprtc714Gfx950", "WHET_TEST_HIPRTC7", "gfx950"},
+                      CompilerCase{"Hiprtc714Gfx942", "WHET_TEST_HIPRTC7", "gfx942"},
+                      CompilerCase{"Hiprtc70Gfx950", "WHET_TEST_HIPRTC70", "gfx950"},
+                      CompilerCase{"Hiprtc70Gfx942", "WHET_TEST_HIPRTC70", "gfx942"},
+                      CompilerCase{"Hiprtc5Gfx90a", "libamdhip64.so.5", "gfx90a"}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace whet::emulator

@@ -173,8 +173,8 @@ WHET_DEVICE void vector_phase(Rows (&w)[kGroups], Scores (&scores)[kGroups],
                               bool masked) {
   WHET_UNROLL
   for (int g = 0; g < kGroups; ++g) {
-    // There is no other product behind the first scores.
-    if (kFirst) whet::wait_matrix();
+    // Whether products behind the scores give them the time is not known: the next may be waiting outside of the pipe.
+    whet::wait_matrix();
     WHET_UNROLL
     for (int i = 0; i < kFours; ++i) max_four(w[g], scores[g], i);
     if (__builtin_expect(masked, 0)) mask(w[g], scores[g], problem, g, key0);

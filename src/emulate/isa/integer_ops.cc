@@ -131,6 +131,8 @@ void AddWords(Handlers* handlers) {
               static_cast<uint32_t>(static_cast<uint64_t>(int64_t{Signed(a)} * Signed(b)) >> 32));
   WHET_BINARY("v_mul_u32_u24", Unsigned24(a) * Unsigned24(b));
   WHET_BINARY("v_mul_i32_i24", Unsigned(Signed24(a)) * Unsigned(Signed24(b)));
+  WHET_BINARY("v_mul_hi_i32_i24",
+              Unsigned(static_cast<int32_t>(int64_t{Signed24(a)} * Signed24(b) >> 32)));
   WHET_BINARY("v_mul_hi_u32_u24",
               static_cast<uint32_t>(uint64_t{Unsigned24(a)} * Unsigned24(b) >> 32));
   WHET_TERNARY("v_mad_u32_u24", Unsigned24(a) * Unsigned24(b) + c);

@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "src/emulate/isa/decode.h"
+#include "src/emulate/isa/wait_states.h"
 #include "src/emulate/lds_shadow.h"
 #include "src/emulate/wave_program.h"
 
@@ -40,7 +41,7 @@ struct Delivery {
   uint32_t bytes = 0;
 };
 
-// When and by what a register was last written, in wait states.
+// When and by what a register was last written (or read), in wait states.
 struct LastWrite {
   uint64_t at = 0;
   Pipe pipe = Pipe::kOther;
@@ -66,9 +67,10 @@ struct Wave {
   std::deque<Delivery> local;          // lgkmcnt
   // For hazards.
   uint64_t clock = 1000;
-  uint64_t matrix_free = 0;  // when the pipe takes the next matrix instruction
   std::array<LastWrite, kVectors> vector_write = {};
   std::array<LastWrite, kScalars> scalar_write = {};
+  // Of matrix instructions, as what they add to.
+  std::array<LastWrite, kVectors> addend_read = {};
 
   uint64_t Pair(int index_of) const {
     return s[static_cast<size_t>(index_of)] |
@@ -91,6 +93,7 @@ struct Region {
 
 struct Machine {
   std::string architecture;
+  Chip chip = Chip::kGfx90a;
   bool gfx940 = false;  // gfx942 and gfx950
   bool gfx950 = false;
   bool flush_matrix = false;  // matrix instructions read and write no denormals (gfx90a)
@@ -124,7 +127,6 @@ void WaitLocal(Machine& m, Wave& w, size_t outstanding);
 
 // Reports what comes too early after what it depends on, and notes what the instruction writes. docs/amd.md lists what is looked for.
 void CheckHazards(Machine& m, Wave& w, const Decoded& d);
-int MatrixPasses(const std::string& name);
 
 using Handlers = absl::flat_hash_map<std::string, Handler>;
 void AddScalarHandlers(Handlers* handlers);

@@ -204,16 +204,6 @@ void Execute(Machine& m, Wave& w, const Decoded& d) {
 
 }  // namespace
 
-int MatrixPasses(const std::string& name) {
-  // Passes of four clocks. Rows 16: half of rows 32 for the same depth in bytes.
-  if (absl::StrContains(name, "32x32x64")) return 16;
-  if (absl::StrContains(name, "16x16x128")) return absl::StartsWith(name, "v_smfmac") ? 4 : 8;
-  if (absl::StrContains(name, "32x32x16")) return 8;
-  if (absl::StrContains(name, "32x32x8")) return 8;
-  if (absl::StrContains(name, "16x16x")) return 4;
-  return 16;
-}
-
 void AddMatrixHandlers(Handlers* handlers) {
   for (const char* name : {"v_mfma_f32_32x32x16_bf16",         "v_mfma_f32_16x16x32_bf16",
                            "v_mfma_f32_32x32x8_bf16",          "v_mfma_f32_16x16x16_bf16",

@@ -371,6 +371,11 @@ void AddMemoryHandlers(Handlers* handlers) {
   (*handlers)["global_atomic_umax"] = [](Machine& m, Wave& w, const Decoded& d) {
     Atomic(m, w, d, [](uint32_t old, uint32_t value) { return std::max(old, value); });
   };
+  (*handlers)["global_atomic_smax"] = [](Machine& m, Wave& w, const Decoded& d) {
+    Atomic(m, w, d, [](uint32_t old, uint32_t value) {
+      return static_cast<int32_t>(old) > static_cast<int32_t>(value) ? old : value;
+    });
+  };
   (*handlers)["global_atomic_swap"] = [](Machine& m, Wave& w, const Decoded& d) {
     Atomic(m, w, d, [](uint32_t, uint32_t value) { return value; });
   };

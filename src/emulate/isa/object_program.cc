@@ -34,6 +34,12 @@ Handlers AllHandlers() {
   return handlers;
 }
 
+Chip ChipOf(const std::string& architecture) {
+  return architecture == "gfx950"   ? Chip::kGfx950
+         : architecture == "gfx942" ? Chip::kGfx942
+                                    : Chip::kGfx90a;
+}
+
 int64_t MostLds(const std::string& architecture) {
   return architecture == "gfx950" ? 160 * 1024 : 64 * 1024;
 }
@@ -285,7 +291,8 @@ absl::StatusOr<std::unique_ptr<ObjectProgram>> ObjectProgram::Load(const ObjectS
       return absl::UnimplementedError(
           absl::StrCat("play the code object: clamp in ", decoded.text, " is not modelled"));
     }
-    if (decoded.pipe == Pipe::kMatrix) decoded.passes = MatrixPasses(decoded.name);
+    if (decoded.pipe == Pipe::kMatrix)
+      decoded.passes = MatrixPasses(decoded.name, ChipOf(program->kernel_.architecture));
     if (absl::Status s = CheckRegisters(program->kernel_, decoded); !s.ok() && !behind_end)
       return s;
     if (absl::StartsWith(decoded.name, "s_cbranch") || decoded.name == "s_branch") {
@@ -328,6 +335,7 @@ absl::StatusOr<EmulatorReport> ObjectProgram::Run(const EmulatorLaunch& launch,
   const size_t waves = (threads + kLanes - 1) / kLanes;
   Machine m;
   m.architecture = kernel_.architecture;
+  m.chip = ChipOf(kernel_.architecture);
   m.gfx940 = kernel_.architecture != "gfx90a";
   m.gfx950 = kernel_.architecture == "gfx950";
   m.flush_matrix = kernel_.architecture == "gfx90a";

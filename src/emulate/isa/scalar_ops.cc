@@ -40,6 +40,14 @@ void Logic64(Wave& w, const Decoded& d, F f) {
   Out64(w, d, value);
   w.scc = value != 0;
 }
+// The bits of `from` that s_bfe's other operand tells: the first in its bits 0 to 5, how many in 16 to 22.
+uint64_t Field(uint64_t from, uint64_t which, bool sign_extend) {
+  const uint64_t width = std::min<uint64_t>(which >> 16 & 127, 64);
+  if (width == 0) return 0;
+  const uint64_t top = from >> (which & 63) << (64 - width);
+  return sign_extend ? static_cast<uint64_t>(static_cast<int64_t>(top) >> (64 - width))
+                     : top >> (64 - width);
+}
 // exec = f(source, exec), the old exec is kept.
 template <class F>
 void SaveExec(Wave& w, const Decoded& d, F f) {
@@ -186,6 +194,8 @@ void AddLogic(Handlers* handlers) {
                    ? 0
                    : Unsigned(Signed(a >> (b & 31) << (32 - std::min(32u, b >> 16 & 127))) >>
                               (32 - std::min(32u, b >> 16 & 127))));
+  WHET_LOGIC64("s_bfe_u64", Field(a, b, false));
+  WHET_LOGIC64("s_bfe_i64", Field(a, b, true));
   WHET_LOGIC64("s_and_b64", a & b);
   WHET_LOGIC64("s_or_b64", a | b);
   WHET_LOGIC64("s_xor_b64", a ^ b);

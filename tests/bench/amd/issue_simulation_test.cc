@@ -151,5 +151,17 @@ TEST(PredictedTflops, IsThePublishedModel) {
   EXPECT_NEAR(CausalFactor(16384, 256), 0.9403, 1e-4);
 }
 
+TEST(PackedInstructions, WaitForTheMatrixPipeWhereTheyRunAlone) {
+  const std::vector<Instruction> loop = Parse(
+      R"(v_mfma_f32_32x32x8_bf16 v[0:15], v[64:65], v[66:67], v[0:15]
+         v_pk_add_f32 v[80:81], v[82:83], v[84:85]
+         v_pk_mul_f32 v[86:87], v[82:83], v[84:85])");
+  const auto clocks = [&](const IssueConstants& constants) {
+    return SimulateIssue({*WaveSteps(loop, constants)}, constants).clocks;
+  };
+  EXPECT_EQ(clocks(kSetR), 32);
+  EXPECT_EQ(clocks(PackedAlone(kSetR)), 40);
+}
+
 }  // namespace
 }  // namespace whet::amd
