@@ -30,7 +30,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       continue;
     }
     // From here a tile's output and the next tile's scores go together, also from one work to the next.
-    int tile = rows.item.tiles - 1;  // the one whose probabilities there are
+    int tile = rows.last_tile();  // the one whose probabilities there are
     int adds = 1;
     if (tile == 0) rows.next = rows.side.mailbox.take();
 #pragma unroll 1
@@ -39,7 +39,7 @@ WHET_DEVICE void consume(Uint32 shared, int warpgroup, unsigned short* out, floa
       while (tile > 0) rows.step<kLaterStep>(--tile);
       work = rows.next;
       if (work.query_block < 0 || !rows.begin(work)) break;
-      tile = rows.item.tiles - 1;
+      tile = rows.last_tile();
       rows.step<kFirstStep>(tile);
       if (tile == 0) {
         // A work of a single tile is over before its second step could write what was left.

@@ -63,6 +63,11 @@ struct Rows {
 #pragma unroll
     for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
   }
+  // Of the work, the tile that comes first. Where nothing says that the count is uniform, ptxas may keep all that follows from the loop over
+  // tiles in vector registers, every product's descriptors too: without a mask it does. With one, being told makes it serialise products.
+  __device__ __forceinline__ int last_tile() const {
+    return (SHAPE_CAUSAL ? item.tiles : whet::sm90::uniform(item.tiles)) - 1;
+  }
   __device__ __forceinline__ void take_query() {
     query = side.q();
     side.wait_q();

@@ -27,6 +27,10 @@ WHET_DEVICE Work work_in_chunk(int chunk, int index) {
 // So blocks stand in line in teams, each member takes one of as many works, and only long sequences, whose works are few and dear, have
 // smaller teams.
 constexpr int kTeam = kQueryBlocks >= 96 ? 1 : kQueryBlocks >= 48 ? 2 : 4;
+// A work takes as long as its tiles and 1.25 more: its start, its end, and what nothing hides. Of long works that is so little that half a tile
+// does as well, for which ptxas does not serialise the products of the longest.
+constexpr int kTileCost = kTeam == 1 ? 2 : 4;
+constexpr int kWorkCost = kTeam == 1 ? 1 : 5;
 constexpr int kMaxBlocks = 160;
 constexpr int kBlockBits = 8;
 
@@ -35,7 +39,7 @@ WHET_DEVICE void follow_in_teams(bool skip_first, const DoWork& do_work) {
   const int teams = static_cast<int>(gridDim.x) / kMembers;
   const Uint32 team = blockIdx.x / kMembers;
   const int member = static_cast<int>(blockIdx.x) % kMembers;
-  // A lane keeps the hours of every 32nd team, as (time, team): no two are alike. Time is in half tiles.
+  // A lane keeps the hours of every 32nd team, as (time, team): no two are alike. Time is in parts of a tile.
   constexpr int kPerLane = (kMaxBlocks / kMembers + 31) / 32;
   Uint32 busy[kPerLane];
 #pragma unroll
@@ -57,9 +61,9 @@ WHET_DEVICE void follow_in_teams(bool skip_first, const DoWork& do_work) {
           left += size;
           --query_block;
         }
-        // Every work has half a tile's worth of its own.
         const int row0 = query_block * kBlockQ;
-        cost = static_cast<Uint32>(2 * visible_tiles(row0, row0 + kBlockQ - 1) + 1) << kBlockBits;
+        cost = static_cast<Uint32>(kTileCost * visible_tiles(row0, row0 + kBlockQ - 1) + kWorkCost)
+               << kBlockBits;
       }
       left -= kMembers;
       Uint32 first = busy[0];

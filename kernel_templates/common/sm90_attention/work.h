@@ -9,12 +9,13 @@ struct Work {
   int batch;
 };
 
-// Heads whose K and V together take about half of the L2 cache; whole groups of query heads that share them.
+// Heads whose K and V together take about half of the L2 cache; whole groups of query heads that share them. Works that are all alike need
+// no mixing: head by head, the fewest are in use at a time.
 constexpr Int64 kHeadBytes = static_cast<Int64>(kSeqKv) * (kDqk + kDv) * kElementBytes;
 constexpr Int64 kCachedHeads = (static_cast<Int64>(TUNE_CACHE_MIB) << 20) / kHeadBytes * kGroup;
-constexpr int kHeadChunk = kCachedHeads < kGroup   ? kGroup
-                           : kCachedHeads > kHeads ? kHeads
-                                                   : static_cast<int>(kCachedHeads);
+constexpr int kHeadChunk = !SHAPE_CAUSAL || kCachedHeads < kGroup ? kGroup
+                           : kCachedHeads > kHeads                ? kHeads
+                                                                  : static_cast<int>(kCachedHeads);
 
 WHET_DEVICE Work work_at(int index) {
   const int chunk = index / (kHeadChunk * kQueryBlocks);
