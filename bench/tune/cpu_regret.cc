@@ -1,24 +1,23 @@
 // How far from the best is the tuner's pick, on this processor with a real attention space?
 //
-// The winner is held against exhaustive timing in the same run: every variant alone, several passes
-// in changing order. That ranking picks the few that may be better than the winner; each of them is
-// then timed against the winner by turns, and the regret is the median of the turns' ratios. Times
-// that were taken minutes apart say little on a machine with neighbours, and the smallest of
-// twelve such times always looks better than any winner. For the same reason the winner is timed against itself: that ratio
-// is the bench's own error, and a regret below it is none.
+// The winner is held against exhaustive timing in the same run: every variant alone, several passes in changing order.
+// That ranking picks the four that may be better; then all five launch by turns, one launch each, forth and back, and a
+// ratio is the median of the rounds' ratios. Neighbours of this machine change its speed by tens of percent for tens of
+// launches, so two launches in a row share it, and times that were taken apart do not.
 //
-// A turn's time is the lower quartile of its launches, of those that no other program interrupted where there are
-// enough (the process's involuntary context switches stay the same over them): what others take from a launch only
-// makes it longer, and is no property of the variant. Where the winner and a rival swap places from turn to turn, the
-// regret's interval says so: it is "proven" only as far as the interval is above zero.
+// The best rival is chosen on one half of the rounds and judged on the other, for the fastest of five noisy times always
+// looks better than it is. The winner runs twice in every round: the ratio of the two is the bench's own error.
+//
+// By wall time, over launches that no other program interrupted where those are most; and by processor time of all
+// threads, which interruptions are no part of: where a processor is kept busy, wall time says when the scheduler let the
+// launch run, and takes ten times as many rounds to show one percent.
 //
 // Once with the machine as it is, once with another process that keeps one processor busy.
 //
-//   cpu_regret [variants, 12] [seq, 1024] [--json FILE]
+//   cpu_regret [variants, 12] [seq, 1024] [--seconds N, 60: at most, for the rounds of each] [--json FILE]
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,47 +111,42 @@ class Launcher {
     device_.DestroyEvent(end_);
   }
 
+  struct Sample {
+    double wall_ns = 0, cpu_ns = 0;
+    bool disturbed = false;
+  };
+  Sample Once(const Variant& v) {
+    const PreparedVariant p = Must(source_.Prepare({v}).front());
+    const ProcessorWork before = *device_.Work();
+    (void)device_.Record(begin_, nullptr);
+    (void)device_.Launch(p.kernel, p.geometry, pack_.params(), nullptr);
+    (void)device_.Record(end_, nullptr);
+    const ProcessorWork after = *device_.Work();
+    const auto ns = static_cast<double>(Must(device_.ElapsedNanoseconds(begin_, end_)));
+    device_ns_ += ns;
+    return {.wall_ns = ns,
+            .cpu_ns = static_cast<double>(after.cpu_ns - before.cpu_ns),
+            .disturbed = after.interruptions != before.interruptions};
+  }
+
   // Nanoseconds of one launch, of those that take `time_ns` together, after `warm_ns` of them.
   double Time(const Variant& v, double warm_ns, double time_ns) {
-    const PreparedVariant p = Must(source_.Prepare({v}).front());
-    std::vector<double> samples, undisturbed;
+    std::vector<double> samples;
     for (double spent = 0; spent < warm_ns + time_ns || samples.empty();) {
-      const int64_t switches = Interruptions();
-      (void)device_.Record(begin_, nullptr);
-      (void)device_.Launch(p.kernel, p.geometry, pack_.params(), nullptr);
-      (void)device_.Record(end_, nullptr);
-      const auto ns = static_cast<double>(Must(device_.ElapsedNanoseconds(begin_, end_)));
-      if (spent >= warm_ns) {
-        samples.push_back(ns);
-        if (Interruptions() == switches) undisturbed.push_back(ns);
-      }
+      const double ns = Once(v).wall_ns;
+      if (spent >= warm_ns) samples.push_back(ns);
       spent += ns;
-      device_ns_ += ns;
     }
-    launches_ += static_cast<int64_t>(samples.size());
-    undisturbed_ += static_cast<int64_t>(undisturbed.size());
-    return Quantile(undisturbed.size() >= kEnough ? undisturbed : samples, 0.25);
+    return Median(samples);
   }
   double device_ns() const { return device_ns_; }
-  double undisturbed_share() const {
-    return static_cast<double>(undisturbed_) / static_cast<double>(std::max<int64_t>(1, launches_));
-  }
 
  private:
   Device& device_;
   CompilingSource& source_;
   ArgumentPack pack_;
   EventHandle begin_ = nullptr, end_ = nullptr;
-  static constexpr size_t kEnough = 4;
-  // How often the kernel took a processor away from a thread of this process.
-  static int64_t Interruptions() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_nivcsw;
-  }
-
   double device_ns_ = 0;
-  int64_t launches_ = 0, undisturbed_ = 0;
 };
 
 // Another program that keeps one processor busy for as long as this lives.
@@ -192,30 +186,78 @@ std::map<std::string, double> Exhaustive(const TuningRequest& request, Launcher&
   return times;
 }
 
-// How much slower `winner` is than `other`, by turns of 20 ms: the ratio's median and its interval.
+using Samples = std::vector<Launcher::Sample>;  // one per round
+
+// What one contender took over another.
 struct Paired {
   double ratio = 1;
-  Interval interval;
+  Interval interval{1, 1};
+  double width() const { return (interval.high - interval.low) / 2; }
 };
-Paired ByTurns(const Variant& winner, const Variant& other, Launcher& launcher) {
+
+// Rounds in groups of two (forth and back); `half` 0 and 1 are every other group.
+Paired RatioOf(const Samples& a, const Samples& b, int half, bool by_cpu, bool undisturbed_only) {
   std::vector<double> ratios;
-  for (int turn = 0; turn < 40; ++turn) {
-    // A B, then B A: what one leaves in the caches and the clock evens out.
-    const bool first = turn % 2 == 0;
-    const double a = launcher.Time(first ? winner : other, 3e6, 20e6);
-    const double b = launcher.Time(first ? other : winner, 3e6, 20e6);
-    ratios.push_back(first ? a / b : b / a);
+  for (size_t r = 0; r < a.size(); ++r) {
+    if (static_cast<int>(r / 2 % 2) != half) continue;
+    if (undisturbed_only && !by_cpu && (a[r].disturbed || b[r].disturbed)) continue;
+    ratios.push_back(by_cpu ? a[r].cpu_ns / b[r].cpu_ns : a[r].wall_ns / b[r].wall_ns);
   }
   return {.ratio = Median(ratios), .interval = MedianInterval(ratios)};
 }
 
+// The contenders' launches by turns; the first two are the same one.
+class Rounds {
+ public:
+  explicit Rounds(size_t contenders) : samples_(contenders) {}
+
+  void One(const std::vector<Variant>& contenders, Launcher& launcher) {
+    const bool forth = rounds_++ % 2 == 0;
+    for (size_t k = 0; k < contenders.size(); ++k) {
+      const size_t i = forth ? k : contenders.size() - 1 - k;
+      samples_[i].push_back(launcher.Once(contenders[i]));
+      undisturbed_ += !samples_[i].back().disturbed;
+    }
+  }
+  double undisturbed_share() const {
+    return static_cast<double>(undisturbed_) / static_cast<double>(rounds_ * samples_.size());
+  }
+  Paired Ratio(size_t i, size_t j, int half, bool by_cpu) const {
+    return RatioOf(samples_[i], samples_[j], half, by_cpu, undisturbed_share() >= 0.5);
+  }
+  // Chosen on one half.
+  size_t Best(bool by_cpu) const {
+    size_t best = 0;
+    for (size_t i = 2; i < samples_.size(); ++i) {
+      if (best == 0 ? Ratio(i, 0, 0, by_cpu).ratio < 1 : Ratio(i, best, 0, by_cpu).ratio < 1) {
+        best = i;
+      }
+    }
+    return best;
+  }
+  // Judged on the other.
+  Paired Regret(bool by_cpu) const {
+    const size_t best = Best(by_cpu);
+    return best == 0 ? Paired{} : Ratio(0, best, 1, by_cpu);
+  }
+  Paired Itself(bool by_cpu) const { return Ratio(0, 1, 1, by_cpu); }
+  size_t rounds() const { return rounds_; }
+
+ private:
+  std::vector<Samples> samples_;
+  size_t rounds_ = 0, undisturbed_ = 0;
+};
+
 int Main(int argc, char** argv) {
   size_t most = 12;
   int64_t seq = 1024;
+  double most_s = 60;
   std::string json_path;
   for (int i = 1, position = 0; i < argc; ++i) {
     if (std::string(argv[i]) == "--json" && i + 1 < argc) {
       json_path = argv[++i];
+    } else if (std::string(argv[i]) == "--seconds" && i + 1 < argc) {
+      most_s = std::atof(argv[++i]);
     } else if (position++ == 0) {
       most = static_cast<size_t>(std::atoi(argv[i]));
     } else {
@@ -264,51 +306,59 @@ int Main(int argc, char** argv) {
       return times.at(a.id()) < times.at(b.id());
     });
     if (rivals.size() > 4) rivals.resize(4);
-    const Paired itself = ByTurns(r.winner, r.winner, launcher);
-    double regret = 0, low = 0, high = 0;
-    std::string best = r.winner.id();
-    nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
-    for (const Variant& rival : rivals) {
-      const Paired paired = ByTurns(r.winner, rival, launcher);
-      pairs.push_back({{"rival", rival.id()},
-                       {"winner_over_rival", paired.ratio},
-                       {"low", paired.interval.low},
-                       {"high", paired.interval.high}});
-      if (paired.ratio - 1 <= regret) continue;
-      regret = paired.ratio - 1;
-      low = paired.interval.low - 1;
-      high = paired.interval.high - 1;
-      best = rival.id();
+    std::vector<Variant> contenders = {r.winner, r.winner};
+    contenders.insert(contenders.end(), rivals.begin(), rivals.end());
+    Rounds rounds(contenders.size());
+    const double before_ns = launcher.device_ns();
+    while (launcher.device_ns() - before_ns < most_s * 1e9) {
+      rounds.One(contenders, launcher);
+      if (rounds.rounds() % 100 != 0) continue;
+      // Half a percent either way will do.
+      double widest = 0;
+      for (size_t i = 1; i < contenders.size(); ++i) {
+        widest = std::max(widest, rounds.Ratio(0, i, 1, /*by_cpu=*/false).width());
+      }
+      if (widest < 0.005) break;
     }
     double least = 0;
     for (const auto& [id, ns] : times) least = least == 0 ? ns : std::min(least, ns);
     const double apart = times.at(r.winner.id()) / least - 1;
     std::printf(
-        "%s: winner %s, %.3f ms; regret by turns %.2f %% (%.2f to %.2f %%; against itself %.2f, "
-        "%.2f "
-        "to %.2f %%), best %s; by times taken apart %.2f %%; gain over the default %.2f; device "
-        "time "
-        "%.2f s (exhaustive %.2f s); %.0f %% of the launches undisturbed\n",
+        "%s: winner %s, %.3f ms, %.2fx the default; tuning %.2f s of device time (timing all alone "
+        "%.2f s)\n",
         loaded ? "one processor kept busy" : "as it is", r.winner.id().c_str(),
-        times.at(r.winner.id()) / 1e6, 100 * regret, 100 * std::max(0.0, low), 100 * high,
-        100 * (itself.ratio - 1), 100 * (itself.interval.low - 1), 100 * (itself.interval.high - 1),
-        best.c_str(), 100 * apart, r.gain, absl::ToDoubleSeconds(r.device), exhaustive_ns / 1e9,
-        100 * launcher.undisturbed_share());
+        times.at(r.winner.id()) / 1e6, r.gain, absl::ToDoubleSeconds(r.device),
+        exhaustive_ns / 1e9);
+    nlohmann::ordered_json entry = {{"loaded", loaded},
+                                    {"winner", r.winner.id()},
+                                    {"gain", r.gain},
+                                    {"device_seconds", absl::ToDoubleSeconds(r.device)},
+                                    {"exhaustive_seconds", exhaustive_ns / 1e9},
+                                    {"regret_by_times_apart_percent", 100 * apart},
+                                    {"rounds", rounds.rounds()},
+                                    {"undisturbed_percent", 100 * rounds.undisturbed_share()},
+                                    {"exhaustive_ns", times}};
+    for (const bool by_cpu : {false, true}) {
+      const Paired regret = rounds.Regret(by_cpu), itself = rounds.Itself(by_cpu);
+      const std::string best = contenders[rounds.Best(by_cpu)].id();
+      std::printf(
+          "  by %s time: regret %.2f %% (%.2f to %.2f %%; the winner against itself %.2f, %.2f to "
+          "%.2f %%), best %s\n",
+          by_cpu ? "processor" : "wall", 100 * (regret.ratio - 1), 100 * (regret.interval.low - 1),
+          100 * (regret.interval.high - 1), 100 * (itself.ratio - 1),
+          100 * (itself.interval.low - 1), 100 * (itself.interval.high - 1), best.c_str());
+      entry[by_cpu ? "by_processor_time" : "by_wall_time"] = {
+          {"regret_percent", 100 * (regret.ratio - 1)},
+          {"interval", {100 * (regret.interval.low - 1), 100 * (regret.interval.high - 1)}},
+          {"itself_percent", 100 * (itself.ratio - 1)},
+          {"itself_interval", {100 * (itself.interval.low - 1), 100 * (itself.interval.high - 1)}},
+          {"best", best}};
+    }
+    std::printf(
+        "  %zu rounds, %.0f %% of the launches undisturbed; regret by times taken apart %.2f %%\n",
+        rounds.rounds(), 100 * rounds.undisturbed_share(), 100 * apart);
     std::fflush(stdout);
-    report.push_back({{"loaded", loaded},
-                      {"winner", r.winner.id()},
-                      {"regret_percent", 100 * regret},
-                      {"regret_at_least_percent", 100 * std::max(0.0, low)},
-                      {"regret_at_most_percent", 100 * high},
-                      {"against_itself_percent", 100 * (itself.ratio - 1)},
-                      {"against_itself_interval", {itself.interval.low, itself.interval.high}},
-                      {"regret_by_times_apart_percent", 100 * apart},
-                      {"undisturbed_launches_percent", 100 * launcher.undisturbed_share()},
-                      {"pairs", pairs},
-                      {"gain", r.gain},
-                      {"device_seconds", absl::ToDoubleSeconds(r.device)},
-                      {"exhaustive_seconds", exhaustive_ns / 1e9},
-                      {"exhaustive_ns", times}});
+    report.push_back(std::move(entry));
   }
   if (!json_path.empty()) std::ofstream(json_path) << report.dump(1) << "\n";
   return 0;

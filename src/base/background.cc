@@ -1,5 +1,6 @@
 #include "src/base/background.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,30 +11,36 @@ constexpr int kLowestPriority = 19;
 
 }  // namespace
 
-BackgroundThread::~BackgroundThread() {
-  std::thread thread;
+BackgroundThreads::~BackgroundThreads() {
+  std::vector<std::thread> threads;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
-    std::swap(thread, thread_);
+    std::swap(threads, threads_);
   }
   changed_.NotifyAll();
-  if (thread.joinable()) thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
-void BackgroundThread::Post(std::function<void()> task, bool keep) {
+void BackgroundThreads::Post(std::function<void()> task, bool keep) {
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
     tasks_.push_back({.run = std::move(task), .keep = keep});
-    if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+    while (static_cast<int>(threads_.size()) < options_.threads) {
+      threads_.emplace_back([this] { Loop(); });
+    }
   }
   changed_.NotifyOne();
 }
 
-void BackgroundThread::Loop() {
+void BackgroundThreads::Loop() {
   // Linux keeps a priority per thread; where it cannot be lowered, work goes on as it is.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+  if (options_.idle) {
+    const sched_param none{};
+    (void)sched_setscheduler(0, SCHED_IDLE, &none);
+  }
   for (;;) {
     Task task;
     bool stopping = false;

@@ -1,17 +1,19 @@
-// One thread for what nobody waits for: compiling and comparing while live calls go on.
+// Threads for what nobody waits for: compiling and comparing while live calls go on.
 //
-//   BackgroundThread background;
-//   background.Post([] { ... });            // in order, one at a time
+//   BackgroundThreads background;                                     // one
+//   BackgroundThreads compiling({.threads = 4, .idle = true});
+//   background.Post([] { ... });                                      // begun in order
 //
-// The thread is started by the first task and has the lowest priority, which the compilers that it
-// starts inherit, so that it takes from the application only what is left over. On destruction the
-// task that runs is waited for, those that must not be lost are run, and the others are dropped.
+// The threads are started by the first task and have the lowest priority, which the compilers that they
+// start inherit. On destruction the tasks that run are waited for, those that must not be lost are run,
+// and the others are dropped.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "src/base/mutex.h"
 
@@ -25,12 +27,22 @@ class Background {
   void Post(std::function<void()> task) { Post(std::move(task), /*keep=*/false); }
 };
 
-class BackgroundThread final : public Background {
+struct BackgroundOptions {
+  int threads = 1;
+  // Only on processors that nobody else wants (SCHED_IDLE): even at the lowest priority a thread that
+  // computes keeps a processor for milliseconds from one that wakes up. Not for tasks that hold locks
+  // for long: whoever waits for one waits until a processor is free.
+  bool idle = false;
+};
+
+class BackgroundThreads final : public Background {
  public:
-  BackgroundThread() = default;
-  ~BackgroundThread() override;
+  BackgroundThreads() : BackgroundThreads(BackgroundOptions()) {}
+  explicit BackgroundThreads(const BackgroundOptions& options) : options_(options) {}
+  ~BackgroundThreads() override;
   using Background::Post;
   void Post(std::function<void()> task, bool keep) override;
+  int threads() const { return options_.threads; }
 
  private:
   struct Task {
@@ -38,11 +50,12 @@ class BackgroundThread final : public Background {
     bool keep = false;
   };
   void Loop();
+  const BackgroundOptions options_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace whet

@@ -59,6 +59,12 @@ struct TelemetrySample {
   std::optional<double> temperature_celsius;
 };
 
+// Since any beginning, so that differences count.
+struct ProcessorWork {
+  int64_t cpu_ns = 0;         // of all threads together
+  int64_t interruptions = 0;  // how often another program took a processor away from one of them
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -152,6 +158,10 @@ class Device {
   // stood before, so that a flat stretch of timings proves nothing yet. Power controllers act in
   // ticks of tens of milliseconds, and some ticks late.
   virtual absl::Duration ClockLag() { return absl::Milliseconds(150); }
+
+  // (optional: nothing) For a device whose kernels are work of the host's processors, which other
+  // programs use too: what they did for this process so far.
+  virtual std::optional<ProcessorWork> Work() { return std::nullopt; }
 
   // (optional: unsupported) Encodes a CUDA tensor map of 128 bytes for `base` into `map`; see
   // TensorMap.

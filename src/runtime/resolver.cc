@@ -22,7 +22,8 @@ bool NothingToRun(const std::vector<Argument>& arguments) {
 }  // namespace
 
 Resolver::Resolver(Device& device, Store& store, Toolchains& toolchains, const Options& options,
-                   const Logger& log, ResolverCounters& counters, Background& background)
+                   const Logger& log, ResolverCounters& counters, Background& background,
+                   BackgroundThreads& compiling)
     : device_(device),
       store_(store),
       toolchains_(toolchains),
@@ -30,6 +31,7 @@ Resolver::Resolver(Device& device, Store& store, Toolchains& toolchains, const O
       log_(log),
       counters_(counters),
       background_(background),
+      compiling_(compiling),
       limits_(DeviceLimits::Of(device.early_identity())),
       code_(device.early_identity().target, limits_, toolchains, store, options, log,
             counters.compile) {}

@@ -66,7 +66,8 @@ struct Resolved {
 class Resolver {
  public:
   Resolver(Device& device, Store& store, Toolchains& toolchains, const Options& options,
-           const Logger& log, ResolverCounters& counters, Background& background);
+           const Logger& log, ResolverCounters& counters, Background& background,
+           BackgroundThreads& compiling);
 
   // Told, in the background, what live tuning has settled.
   void SetSettledSink(std::function<void(const Resolution&)> sink) { settled_ = std::move(sink); }
@@ -145,6 +146,7 @@ class Resolver {
   const Logger& log_;
   ResolverCounters& counters_;
   Background& background_;
+  BackgroundThreads& compiling_;
   const DeviceLimits limits_;
   CodeProvider code_;
   std::function<void(const Resolution&)> settled_;

@@ -88,6 +88,8 @@ void Resolver::AttachLive(Task& task, const Choice& choice, Plan& plan) {
   live.tolerance = [&t = task.kernel_template](DType dtype) { return t.Tolerance(dtype); };
   live.variants = std::make_unique<FetchedVariants>(*this, task, plan.resolution());
   live.background = &background_;
+  live.compiling = &compiling_;
+  live.fetched_ahead = compiling_.threads() + 1;
   live.online = options_.online;
   live.watch_drift = drift;
   const TrialLogOptions log_options = LogOptions(task);
@@ -133,8 +135,13 @@ void Resolver::KeepSettled(const KeyRecord& tuning_key, const LiveOutcome& outco
     compared += evidence.median_ns > 0 || evidence.outcome == VariantOutcome::kWrong ||
                 evidence.outcome == VariantOutcome::kFailed;
   }
-  if (compared < 2) return;
   Resolution resolution = outcome.plan->resolution();
+  if (compared < 2) {
+    resolution.note = absl::StrCat("not tuned: what ", outcome.calls,
+                                   " live calls may cost sufficed for no comparison");
+    if (settled_) settled_(resolution);
+    return;
+  }
   const std::optional<DataSignature> signature =
       outcome.signature.inputs.empty() ? std::nullopt : std::optional(outcome.signature);
   KeepWinner(tuning_key, outcome.result, resolution.code_key, resolution.compiler, signature);

@@ -65,6 +65,12 @@ absl::StatusOr<Opened> OpenAll(const Options& options, Platform platform, int de
   return opened;
 }
 
+// Compilers beside live calls. Where the calls run on the same processors one is enough, and gets what they
+// leave over; a host that has many and little to do may use some.
+int LiveCompilers(Platform platform) {
+  return platform == Platform::kCpu ? 1 : std::clamp(AvailableProcessors() / 4, 1, 4);
+}
+
 class DeviceRuntime final : public Runtime {
  public:
   DeviceRuntime(Options options, Opened opened)
@@ -73,7 +79,8 @@ class DeviceRuntime final : public Runtime {
         device_(std::move(opened.device)),
         store_(std::move(opened.cache)),
         toolchains_(options_.toolchains),
-        resolver_(*device_, *store_, toolchains_, options_, log_, counters_, background_),
+        resolver_(*device_, *store_, toolchains_, options_, log_, counters_, background_,
+                  compiling_),
         builtin_files_(std::move(opened.builtin_files)),
         templates_(std::move(opened.templates)) {
     resolver_.SetSettledSink([this](const Resolution& resolution) {
@@ -318,7 +325,9 @@ class DeviceRuntime final : public Runtime {
   ProgressSink progress_ ABSL_GUARDED_BY(sinks_mutex_);
   ResolutionSink resolved_ ABSL_GUARDED_BY(sinks_mutex_);
   // The last member: what it runs uses all the others, so it ends before them.
-  BackgroundThread background_;
+  BackgroundThreads background_;
+  BackgroundThreads compiling_{
+      {.threads = LiveCompilers(device_->early_identity().target.platform), .idle = true}};
 };
 
 }  // namespace

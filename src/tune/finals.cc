@@ -49,8 +49,6 @@ double MedianError(absl::Span<const double> samples, double median) {
   return kMemory * deviation / median;
 }
 
-constexpr double kUndisturbed = 0.25;  // quantile of a visit on such a device
-
 class Finals {
  public:
   Finals(absl::Span<const FinalistInput> inputs, Stopwatch& watch, const FinalsRules& rules,
@@ -260,10 +258,7 @@ absl::StatusOr<Visit> Finals::OneVisit(Candidate& candidate, absl::Duration time
       });
   if (!samples.ok()) return samples.status();
   const absl::Span<const double> timed = absl::MakeConstSpan(*samples).subspan(timed_from);
-  // Where the lag is a processor's, other programs run on it: what they take from a launch makes it longer,
-  // and up to three quarters of a visit may be theirs.
-  const bool shared = watch_.device().ClockLag() < kShortLag;
-  Visit visit{.median_ns = shared ? Quantile(timed, kUndisturbed) : Median(timed)};
+  Visit visit{.median_ns = Median(timed)};
   visit.relative_error = MedianError(timed, visit.median_ns);
   visit.at_s = (static_cast<double>(rules_.clock->MonotonicNanoseconds()) - time_ns / 2) / 1e9;
   candidate.estimate_ns = visit.median_ns;

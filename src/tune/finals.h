@@ -27,10 +27,6 @@
 
 namespace whet {
 
-// A ClockLag below this is a processor's: visits need little soaking, so there is time for more of
-// them, and other programs run on it, so there is need.
-inline constexpr absl::Duration kShortLag = absl::Milliseconds(50);
-
 struct FinalsRules {
   absl::Duration soak = absl::ZeroDuration();      // fixed; zero: as above
   absl::Duration longest_soak = absl::Seconds(1);  // and at most eight times the ClockLag

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace whet {
@@ -94,6 +95,23 @@ absl::StatusOr<std::vector<double>> Stopwatch::Read(Ticket ticket) {
   }
   if (!status.ok()) return status;
   return samples;
+}
+
+absl::StatusOr<Stopwatch::Sample> Stopwatch::Measure(Candidate& candidate, int launches) {
+  const bool restore = scratch_.needs_restore();
+  const std::optional<ProcessorWork> before = device_.Work();
+  absl::StatusOr<Ticket> ticket =
+      Enqueue(candidate, {.launches_per_sample = launches, .samples = 1});
+  if (!ticket.ok()) return ticket.status();
+  absl::StatusOr<std::vector<double>> wall = Read(*std::move(ticket));
+  if (!wall.ok()) return wall.status();
+  Sample sample{.wall_ns = wall->front()};
+  if (!before.has_value()) return sample;
+  const std::optional<ProcessorWork> after = device_.Work();
+  sample.disturbed = after->interruptions != before->interruptions;
+  // What restoring took is in it too, and no property of the kernel.
+  if (!restore) sample.cpu_ns = static_cast<double>(after->cpu_ns - before->cpu_ns) / launches;
+  return sample;
 }
 
 absl::StatusOr<std::vector<double>> Stopwatch::RunUntil(

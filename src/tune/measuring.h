@@ -73,6 +73,14 @@ class Stopwatch {
       Candidate& candidate,
       const std::function<bool(absl::Span<const double> samples, double elapsed_ns)>& done);
 
+  // So many launches now, and waits for them: nanoseconds of one.
+  struct Sample {
+    double wall_ns = 0;
+    double cpu_ns = 0;  // of all processors together; 0: the device does not tell (Device::Work)
+    bool disturbed = false;  // another program took a processor meanwhile
+  };
+  absl::StatusOr<Sample> Measure(Candidate& candidate, int launches);
+
   // Device time of all samples read so far.
   double measured_ns() const { return measured_ns_; }
   Device& device() const { return device_; }

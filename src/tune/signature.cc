@@ -201,40 +201,94 @@ InputSignature SignatureOf(const Argument& argument, absl::string_view bytes) {
   return counter.Finish(argument.name);
 }
 
-absl::StatusOr<DataSignature> TakeSignature(const std::vector<Argument>& arguments,
-                                            const std::vector<DevicePointer>& pointers,
-                                            Device& device, StreamHandle stream) {
+SignatureSample::~SignatureSample() {
+  if (together_ != nullptr) device_.Free(together_);
+  if (copied_ != nullptr) device_.DestroyEvent(copied_);
+  if (own_stream_ != nullptr) device_.DestroyStream(own_stream_);
+}
+
+absl::StatusOr<std::unique_ptr<SignatureSample>> SignatureSample::Begin(
+    const std::vector<Argument>& arguments, const std::vector<DevicePointer>& pointers,
+    Device& device, StreamHandle stream) {
   if (arguments.size() != pointers.size()) {
     return absl::InvalidArgumentError(absl::StrCat("cannot take a data signature: there are ",
                                                    arguments.size(), " arguments and ",
                                                    pointers.size(), " pointers"));
   }
-  DataSignature signature;
-  std::string first, second;
+  struct Piece {
+    const char* from;
+    int64_t bytes;
+  };
+  std::vector<Piece> pieces;
+  std::unique_ptr<SignatureSample> sample(new SignatureSample(device));
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Argument& a = arguments[i];
     const bool read = a.direction == Direction::kIn || a.direction == Direction::kInOut;
     if (!read || !a.present || pointers[i] == nullptr) continue;
+    sample->inputs_.push_back(a);
     const int64_t width = DTypeBytes(a.dtype);
-    Counter counter(a);
     for (const Patch& p : ChoosePatches(ShapeOf(a), width, kSignatureBytes)) {
       const int64_t bytes = RunBytes(a, p.elements);
-      const auto copy = [&](int64_t offset, int64_t size, std::string& to) {
-        to.resize(static_cast<size_t>(size));
-        return device.CopyToHost(to.data(), static_cast<const char*>(pointers[i]) + offset * width,
-                                 size, stream);
-      };
-      // A read costs more than its bytes, so rows that lie one behind the other are read at once.
-      const bool together = p.second >= 0 && (p.second - p.first) * width == bytes;
-      absl::Status copied = copy(p.first, together ? 2 * bytes : bytes, first);
-      if (copied.ok() && p.second >= 0 && !together) copied = copy(p.second, bytes, second);
-      if (!copied.ok()) return copied;
-      const char* const below = together ? first.data() + bytes : second.data();
-      counter.Count(first.data(), p.second < 0 ? nullptr : below, p.elements);
+      for (const int64_t offset : {p.first, p.second}) {
+        if (offset < 0) continue;
+        const char* const from = static_cast<const char*>(pointers[i]) + offset * width;
+        // Rows that lie one behind the other are one piece.
+        if (!pieces.empty() && pieces.back().from + pieces.back().bytes == from) {
+          pieces.back().bytes += bytes;
+        } else {
+          pieces.push_back({from, bytes});
+        }
+        sample->bytes_ += bytes;
+      }
+    }
+  }
+  if (pieces.empty()) return sample;
+  const absl::StatusOr<DevicePointer> together = device.Allocate(sample->bytes_);
+  if (!together.ok()) return together.status();
+  sample->together_ = *together;
+  char* to = static_cast<char*>(*together);
+  for (const Piece& p : pieces) {
+    if (absl::Status s = device.Copy(to, p.from, p.bytes, stream); !s.ok()) return s;
+    to += p.bytes;
+  }
+  const absl::StatusOr<EventHandle> copied = device.CreateEvent();
+  if (!copied.ok()) return copied.status();
+  sample->copied_ = *copied;
+  if (absl::Status s = device.Record(*copied, stream); !s.ok()) return s;
+  const absl::StatusOr<StreamHandle> own = device.CreateStream();
+  if (!own.ok()) return own.status();
+  sample->own_stream_ = *own;
+  return sample;
+}
+
+absl::StatusOr<DataSignature> SignatureSample::Finish() {
+  std::string bytes(static_cast<size_t>(bytes_), '\0');
+  if (bytes_ > 0) {
+    absl::Status status = device_.WaitWithin(copied_, absl::InfiniteDuration());
+    if (status.ok()) status = device_.CopyToHost(bytes.data(), together_, bytes_, own_stream_);
+    if (!status.ok()) return status;
+  }
+  DataSignature signature;
+  const char* at = bytes.data();
+  for (const Argument& a : inputs_) {
+    Counter counter(a);
+    for (const Patch& p : ChoosePatches(ShapeOf(a), DTypeBytes(a.dtype), kSignatureBytes)) {
+      const int64_t run = RunBytes(a, p.elements);
+      counter.Count(at, p.second < 0 ? nullptr : at + run, p.elements);
+      at += p.second < 0 ? run : 2 * run;
     }
     signature.inputs.push_back(counter.Finish(a.name));
   }
   return signature;
+}
+
+absl::StatusOr<DataSignature> TakeSignature(const std::vector<Argument>& arguments,
+                                            const std::vector<DevicePointer>& pointers,
+                                            Device& device, StreamHandle stream) {
+  absl::StatusOr<std::unique_ptr<SignatureSample>> sample =
+      SignatureSample::Begin(arguments, pointers, device, stream);
+  if (!sample.ok()) return sample.status();
+  return (*sample)->Finish();
 }
 
 double SignatureDistance(const DataSignature& a, const DataSignature& b) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,39 @@ struct DataSignature {
   std::vector<InputSignature> inputs;  // what kernels read, in the order of the arguments
 };
 
-// Reads at most kSignatureBytes of each input, in runs of neighbours spread evenly over the tensor:
-// the same elements every time, so the same data gives the same signature. Waits for the stream.
-// `pointers` has one entry per argument. InvalidArgument when the counts differ; errors of the
-// device's copies.
+// A signature in two steps, for who cannot wait: reading hundreds of short runs one by one costs a GPU's
+// caller ten milliseconds, and counting them as much again.
+//
+//   auto sample = SignatureSample::Begin(arguments, pointers, device, stream);    // in the call
+//   absl::StatusOr<DataSignature> s = (*sample)->Finish();                        // on another thread
+class SignatureSample {
+ public:
+  // Enqueues copies of at most kSignatureBytes of each input, in runs of neighbours spread evenly over
+  // the tensor: the same elements every time, so the same data gives the same signature. Waits for
+  // nothing. `pointers` has one entry per argument. InvalidArgument when the counts differ; errors of
+  // the device. What it allocates is given back by the destructor. `device` must outlive it.
+  static absl::StatusOr<std::unique_ptr<SignatureSample>> Begin(
+      const std::vector<Argument>& arguments, const std::vector<DevicePointer>& pointers,
+      Device& device, StreamHandle stream);
+  ~SignatureSample();
+  SignatureSample(const SignatureSample&) = delete;
+  SignatureSample& operator=(const SignatureSample&) = delete;
+
+  // Waits for the copies, on a stream of its own; allocates and frees nothing on the device.
+  absl::StatusOr<DataSignature> Finish();
+
+ private:
+  explicit SignatureSample(Device& device) : device_(device) {}
+
+  Device& device_;
+  std::vector<Argument> inputs_;
+  int64_t bytes_ = 0;
+  DevicePointer together_ = nullptr;
+  EventHandle copied_ = nullptr;
+  StreamHandle own_stream_ = nullptr;
+};
+
+// Both steps at once.
 absl::StatusOr<DataSignature> TakeSignature(const std::vector<Argument>& arguments,
                                             const std::vector<DevicePointer>& pointers,
                                             Device& device, StreamHandle stream);

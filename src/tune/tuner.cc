@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "src/tune/finals.h"
+#include "src/tune/paired_finals.h"
 #include "src/tune/preparing.h"
 #include "src/tune/scratch.h"
 #include "src/tune/screening.h"
@@ -36,6 +37,7 @@ std::vector<double> Thin(std::vector<double> samples) {
 //
 //   PrepareVariants (reference and variants in chunks: compile, verify, probe; preparing.h)
 //     -> ScreenAll (interleaved) -> Finals (alone; their first pass leaves the fastest) -> Finish
+//     -> Finals (a race by turns), on the host's processors                             -> Finish
 //
 // Every stage may end early when the budget is spent, and what it knows by then is kept.
 class Tuning {
@@ -45,7 +47,9 @@ class Tuning {
 
   absl::StatusOr<TuningResult> Run() {
     if (absl::Status s = PrepareVariants(run_, source_); !s.ok()) return s;
-    if (absl::Status s = ScreenAll(); !s.ok()) return s;
+    if (!OnProcessors()) {
+      if (absl::Status s = ScreenAll(); !s.ok()) return s;
+    }
     if (absl::Status s = Finals(); !s.ok()) return s;
     return Finish();
   }
@@ -106,16 +110,30 @@ class Tuning {
 
   FinalsRules RulesOfFinals() const {
     const TuningPolicy& policy = request_.policy;
-    const absl::Duration lag = run_.watch.device().ClockLag();
-    const bool patient = policy.patience == absl::InfiniteDuration();
+    const bool patient = Patient();
     return {.soak = policy.soak,
             .longest_soak = policy.longest_soak,
             .heat = policy.final_time * 0.3,
             .time = policy.final_time / 2,
             .places = std::max(1, patient ? policy.finalists + 2 : policy.finalists),
-            .passes = lag >= kShortLag ? (patient ? 16 : 6) : (patient ? 24 : 10),
-            .decision = {.tie_zone = policy.tie_zone, .replace_gain = policy.replace_gain},
+            .passes = patient ? 16 : 6,
+            .decision = RulesOfDecision(),
             .clock = request_.clock};
+  }
+
+  PairedRules RulesOfPairedFinals() const {
+    PairedRules rules{.decision = RulesOfDecision()};
+    const double times = Patient() ? 20 : 10;
+    rules.budget_ns = times * absl::ToDoubleNanoseconds(request_.policy.final_time);
+    for (const Candidate* c : run_.alive) rules.budget_ns += rules.least_rounds * c->estimate_ns;
+    return rules;
+  }
+
+  bool OnProcessors() const { return run_.watch.device().Work().has_value(); }
+
+  bool Patient() const { return request_.policy.patience == absl::InfiniteDuration(); }
+  DecisionRules RulesOfDecision() const {
+    return {.tie_zone = request_.policy.tie_zone, .replace_gain = request_.policy.replace_gain};
   }
 
   absl::Status Finals() {
@@ -135,11 +153,14 @@ class Tuning {
     const size_t most = inputs.size() + static_cast<size_t>(rules.passes * rules.places);
     size_t visits = 0;  // this is asked before each but the first
     run_.Report("finals", 0, least);
-    absl::StatusOr<FinalsResult> finals = RunFinals(inputs, run_.watch, rules, [&] {
+    const auto keep_going = [&] {
       ++visits;
       run_.Report("finals", visits, visits < least ? least : std::max(most, visits));
       return !run_.Spent();
-    });
+    };
+    absl::StatusOr<FinalsResult> finals =
+        OnProcessors() ? RunPairedFinals(inputs, run_.watch, RulesOfPairedFinals(), keep_going)
+                       : RunFinals(inputs, run_.watch, rules, keep_going);
     if (!finals.ok()) return finals.status();
     run_.Report("finals", visits + 1, visits + 1);
     for (size_t i = 0; i < inputs.size(); ++i) TakeOver(*inputs[i].candidate, finals->finalists[i]);

@@ -27,7 +27,7 @@
 namespace whet {
 
 // Raised whenever timings of two versions cannot be compared; part of the tuning key.
-inline constexpr int64_t kTuningProtocol = 2;
+inline constexpr int64_t kTuningProtocol = 3;
 
 inline constexpr size_t kStoredSamples = 256;
 

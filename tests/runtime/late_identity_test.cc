@@ -87,8 +87,8 @@ TEST_F(LateIdentityTest, AFirstLaunchTakesWhatIsStoredAndConfirmsItLater) {
     for (const int64_t watts : c.stored_watts) StoreWinner(watts);
     LateDevice device(*cpu_, c.watts);
     ResolverCounters counters;
-    BackgroundThread background;
-    Resolver resolver(device, *store_, toolchains, options_, log, counters, background);
+    BackgroundThreads background;
+    Resolver resolver(device, *store_, toolchains, options_, log, counters, background, background);
     const auto resolve = [&] {
       return resolver.Resolve(template_, problem_, /*args=*/nullptr, nullptr, c.purpose,
                               [](absl::string_view, int, int) {});
@@ -133,8 +133,8 @@ TEST_F(LateIdentityTest, ModesThatKeepRecordsWaitForTheKey) {
     options_.drift = c.drift;
     LateDevice device(*cpu_, 700);
     ResolverCounters counters;
-    BackgroundThread background;
-    Resolver resolver(device, *store_, toolchains, options_, log, counters, background);
+    BackgroundThreads background;
+    Resolver resolver(device, *store_, toolchains, options_, log, counters, background, background);
     const absl::StatusOr<Resolved> resolved =
         resolver.Resolve(template_, problem_, /*args=*/nullptr, nullptr, Purpose::kLaunch,
                          [](absl::string_view, int, int) {});
@@ -151,8 +151,8 @@ TEST_F(LateIdentityTest, AnErrorThatNamesTheKeyNamesTheWholeOne) {
   const Logger log{LogSink()};
   LateDevice device(*cpu_, 700);
   ResolverCounters counters;
-  BackgroundThread background;
-  Resolver resolver(device, *store_, toolchains, options_, log, counters, background);
+  BackgroundThreads background;
+  Resolver resolver(device, *store_, toolchains, options_, log, counters, background, background);
   const absl::Status status = resolver
                                   .Resolve(template_, problem_, /*args=*/nullptr, nullptr,
                                            Purpose::kLaunch, [](absl::string_view, int, int) {})

@@ -80,7 +80,7 @@ TEST(EvidenceTest, GoldenText) {
   e.median_ns = 10.04;
   r.evidence = {e};
   EXPECT_EQ(EvidenceToJson(r, {.driver = "d", .compiler = "c", .data_signature = ""}),
-            R"({"format":1,"protocol":2,"winner":"k:a=1","gain":0.0,"kept_incumbent":false,)"
+            R"({"format":1,"protocol":3,"winner":"k:a=1","gain":0.0,"kept_incumbent":false,)"
             R"("budget_spent":false,"seconds":{"compile":0.0,"verify":0.0,"screen":0.0,)"
             R"("finals":0.0,"device":0.0,"soak":0.0},"driver":"d","compiler":"c",)"
             R"("variants":[{"variant":"k:a=1","outcome":"timed","median_ns":10.0,"low_ns":0.0,)"

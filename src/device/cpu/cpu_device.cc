@@ -1,9 +1,13 @@
 #include "src/device/cpu/cpu_device.h"
 
+#include <sys/resource.h>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -165,6 +169,14 @@ class CpuDevice final : public Device {
   TelemetrySample Telemetry() override { return telemetry_.Sample(); }
   // Processors change their clock within milliseconds.
   absl::Duration ClockLag() override { return absl::Milliseconds(20); }
+  std::optional<ProcessorWork> Work() override {
+    timespec cpu{};
+    rusage usage{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    getrusage(RUSAGE_SELF, &usage);
+    return ProcessorWork{.cpu_ns = int64_t{cpu.tv_sec} * 1'000'000'000 + cpu.tv_nsec,
+                         .interruptions = usage.ru_nivcsw};
+  }
 
  private:
   using SharedEvent = std::shared_ptr<CpuEvent>;

@@ -102,7 +102,10 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
   round_ = std::move(shared);
   LiveRound& round = *round_;
   const auto at = static_cast<size_t>(candidate);
+  // The host's work costs the calls nothing while the device has theirs to do.
+  const double ahead_ns = times_.AheadNs();
   const double before = HostNs();
+  const auto host_ns = [&] { return std::max(0.0, HostNs() - before - ahead_ns); };
   round.fetched[at] = LiveRound::kLoaded;
   absl::StatusOr<std::unique_ptr<Plan>> loaded = options_.variants->Load(round.candidates[at]);
   if (!loaded.ok()) {
@@ -127,7 +130,7 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
   if (!status.ok()) {
     round.Reject(candidate, VariantOutcome::kFailed, std::string(status.message()),
                  absl::IsFailedPrecondition(status));
-    round.tuner.AddCost(HostNs() - before);
+    round.tuner.AddCost(host_ns());
     return nullptr;
   }
   for (EventHandle* event : {&round.begin, &round.end, &round.copied}) {
@@ -146,7 +149,7 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
   }
   running_ = round.end;
   round.candidate = candidate;
-  round.host_ns = HostNs() - before;
+  round.host_ns = host_ns();
   return *std::move(loaded);
 }
 

@@ -1,5 +1,6 @@
 #include "src/runtime/live/live_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/tune/statistics.h"
@@ -9,8 +10,6 @@ namespace {
 
 // Timed calls of one look at the live time.
 constexpr size_t kLooks = 5;
-// What is compiled and waits for its trial.
-constexpr int kFetchedAhead = 2;
 // A look that found drift where there was none to gain makes the next ones so much rarer.
 constexpr int64_t kRarer = 4;
 }  // namespace
@@ -94,15 +93,14 @@ absl::Status LiveCalls::Ride(void* const* args, StreamHandle stream) {
   LiveRound& round = *round_;
   OnlineTuner& tuner = round.tuner;
   ++round.calls;
-  if (tuner.settled() && !round.comparing.load(std::memory_order_acquire)) {
+  if (tuner.settled() && !round.comparing.load(std::memory_order_acquire) &&
+      !round.signing.load(std::memory_order_acquire)) {
     Settle();
     return Current().LaunchNow(args, stream);
   }
   if (!round.signed_off) {
     round.signed_off = true;
-    double cost_ns = 0;
-    if (auto signature = Sign(args, stream, &cost_ns); signature.ok()) signature_ = *signature;
-    tuner.AddCost(cost_ns);
+    BeginSignature(args, stream);
   }
   FetchSome();
   bool on_scratch = false;
@@ -133,6 +131,22 @@ absl::Status LiveCalls::Ride(void* const* args, StreamHandle stream) {
   return status;
 }
 
+void LiveCalls::BeginSignature(void* const* args, StreamHandle stream) {
+  const double ahead_ns = times_.AheadNs();
+  const double before = HostNs();
+  absl::StatusOr<std::unique_ptr<SignatureSample>> sample = SignatureSample::Begin(
+      options_.arguments, TensorPointers(options_.arguments, args), device_, stream);
+  round_->tuner.AddCost(std::max(0.0, HostNs() - before - ahead_ns));
+  if (!sample.ok()) return;
+  sample_ = *std::move(sample);
+  round_->signing.store(true, std::memory_order_release);
+  options_.background->Post([taken = sample_.get(), shared = round_] {
+    absl::StatusOr<DataSignature> signature = taken->Finish();
+    if (signature.ok()) shared->signature = *std::move(signature);
+    shared->signing.store(false, std::memory_order_release);
+  });
+}
+
 // Compiles only what is about to be tried.
 void LiveCalls::FetchSome() {
   LiveRound& round = *round_;
@@ -143,12 +157,12 @@ void LiveCalls::FetchSome() {
     ahead += state == LiveRound::kFetching || state == LiveRound::kYes;
     if (state == LiveRound::kNo && next == round.candidates.size()) next = i;
   }
-  if (next == round.candidates.size() || ahead >= kFetchedAhead ||
+  if (next == round.candidates.size() || ahead >= options_.fetched_ahead ||
       round.tuner.WantsAdmission() < 0) {
     return;
   }
   round.fetched[next] = LiveRound::kFetching;
-  options_.background->Post([this, next, shared = round_] {
+  options_.compiling->Post([this, next, shared = round_] {
     const absl::Status fetched = options_.variants->Fetch(shared->candidates[next]);
     if (!fetched.ok()) {
       shared->Reject(static_cast<int>(next), VariantOutcome::kFailed,
@@ -162,10 +176,11 @@ void LiveCalls::FetchSome() {
 
 absl::StatusOr<DataSignature> LiveCalls::Sign(void* const* args, StreamHandle stream,
                                               double* cost_ns) {
+  const double ahead_ns = times_.AheadNs();
   const double before = HostNs();
   absl::StatusOr<DataSignature> signature =
       TakeSignature(options_.arguments, TensorPointers(options_.arguments, args), device_, stream);
-  *cost_ns = HostNs() - before;
+  *cost_ns = std::max(0.0, HostNs() - before - ahead_ns);
   return signature;
 }
 
@@ -180,6 +195,8 @@ void LiveCalls::Settle() {
     if (event != nullptr) times_.GiveBack(event);
   }
   admission_.FreeScratch();
+  sample_.reset();
+  if (!round->signature.inputs.empty()) signature_ = std::move(round->signature);
 
   LiveOutcome outcome{.plan = plan,
                       .result = EvidenceOf(*round, winner),
@@ -188,6 +205,13 @@ void LiveCalls::Settle() {
                       .live_ns = round->tuner.LiveNs()};
   outcome.result.kept_incumbent = round->tuner.policy().incumbent && winner == 0;
   few_ = BestFew(outcome.result, options_.few);
+  rest_.clear();
+  for (size_t i = 0; i < round->candidates.size(); ++i) {
+    if (round->plans[i] == nullptr &&
+        outcome.result.evidence[i].outcome == VariantOutcome::kUntried) {
+      rest_.push_back(round->candidates[i]);
+    }
+  }
   if (options_.watch_drift) {
     if (winner == 0 && round->tuner.policy().incumbent) options_.drift.every_calls *= kRarer;
     Watch(signature_, outcome.live_ns, few_);
@@ -200,8 +224,16 @@ void LiveCalls::Settle() {
   }
 }
 
-// Some timed calls, then a look at the inputs of the last of them.
+// Some timed calls, then a look at the inputs of the last of them. Before anything else, those that the
+// budget of the last round did not reach: a long run can bear another.
 absl::Status LiveCalls::Look(void* const* args, StreamHandle stream) {
+  if (!rest_.empty()) {
+    std::vector<Variant> candidates = {few_.front()};
+    candidates.insert(candidates.end(), rest_.begin(), rest_.end());
+    watch_.store(nullptr, std::memory_order_release);
+    BeginRound(std::move(candidates), /*incumbent=*/false);
+    return Ride(args, stream);
+  }
   absl::Status status = times_.Launch(0, Current(), args, stream);
   times_.Read([&](int, double ns) { looked_ns_.push_back(ns); });
   if (looked_ns_.size() < kLooks && status.ok()) return status;

@@ -64,6 +64,7 @@ class LiveCalls final : public LiveLaunch {
   void BeginRound(std::vector<Variant> candidates, bool incumbent);
   absl::Status Ride(void* const* args, StreamHandle stream);
   absl::Status Look(void* const* args, StreamHandle stream);
+  void BeginSignature(void* const* args, StreamHandle stream);
   void FetchSome();
   absl::StatusOr<DataSignature> Sign(void* const* args, StreamHandle stream, double* cost_ns);
   void Settle();
@@ -84,6 +85,8 @@ class LiveCalls final : public LiveLaunch {
   std::vector<std::unique_ptr<DriftWatch>> watches_;
   std::vector<Variant> few_;
   DataSignature signature_;
+  std::unique_ptr<SignatureSample> sample_;  // of this round
+  std::vector<Variant> rest_;  // whose turn the budget of the last round did not reach
   std::vector<double> looked_ns_;
   LiveTimes times_;
   LiveAdmission admission_;

@@ -15,6 +15,7 @@
 #include "src/device/device.h"
 #include "src/runtime/plan/plan.h"
 #include "src/tune/online.h"
+#include "src/tune/signature.h"
 #include "src/tune/tuner.h"
 
 namespace whet {
@@ -40,7 +41,9 @@ struct LiveRound {
   std::vector<std::atomic<uint8_t>> fetched;
   std::atomic<bool> comparing{false};
   int64_t calls = 0;
-  bool signed_off = false;  // the signature was taken
+  bool signed_off = false;           // the signature was begun
+  std::atomic<bool> signing{false};  // the background counts it
+  DataSignature signature;           // when it has
   // Of the admission that is under way.
   int candidate = -1;
   EventHandle begin = nullptr, end = nullptr, copied = nullptr;

@@ -50,9 +50,20 @@ void LiveTimes::Read(const std::function<void(int candidate, double ns)>& record
     idle_events_.insert(idle_events_.end(), {timed.begin, timed.end});
     if (!elapsed.ok()) continue;
     const auto ns = static_cast<double>(*elapsed);
+    last_ns_ = ns;
     launches_wait_ = timed.host_ns > ns / 2;
     record(timed.candidate, ns);
   }
+}
+
+double LiveTimes::AheadNs() {
+  double ahead_ns = 0;
+  for (auto timed = pending_.rbegin(); timed != pending_.rend(); ++timed) {
+    const absl::StatusOr<bool> over = device_.IsOver(timed->end);
+    if (!over.ok() || *over) break;
+    ahead_ns += last_ns_;
+  }
+  return ahead_ns;
 }
 
 void LiveTimes::Forget() {

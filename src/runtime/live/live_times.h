@@ -31,6 +31,9 @@ class LiveTimes {
   // The plan's own status. A launch whose events cannot be had is not timed.
   absl::Status Launch(int candidate, const Plan& plan, void* const* args, StreamHandle stream);
   void Read(const std::function<void(int candidate, double ns)>& record);
+  // For so long the device still has work, whatever its host does: nanoseconds of the launches that
+  // have not ended. Never waits.
+  double AheadNs();
   // What was not read yet is of no interest any more.
   void Forget();
 
@@ -50,6 +53,7 @@ class LiveTimes {
   std::deque<Timed> pending_;
   std::vector<EventHandle> events_, idle_events_;
   bool launches_wait_ = false;  // a launch returns when the kernel has ended
+  double last_ns_ = 0;          // of the last time that was read
 };
 
 }  // namespace whet
