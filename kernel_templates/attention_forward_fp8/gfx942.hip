@@ -163,7 +163,8 @@ struct Loader {
     const char* const base = v + key0;
     const unsigned near = static_cast<unsigned>(row) * static_cast<unsigned>(SHAPE_V_STRIDE_D) +
                           static_cast<unsigned>(value_chunk) * 16u;
-    if (kSeqKv % kKeys == 0 || key0 + kKeys <= static_cast<int>(kSeqKv)) {
+    // The last of an even number of tiles may lie behind all keys.
+    if (kSeqKv % (2 * kKeys) == 0 || key0 + kKeys <= static_cast<int>(kSeqKv)) {
       values = *reinterpret_cast<const Uint4*>(base + near);
       return;
     }

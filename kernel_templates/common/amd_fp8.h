@@ -176,33 +176,35 @@ WHET_DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b 
 #if WHET_ARCH_gfx950
 // The matrix instructions with a choice of registers. With more than 256 of them per lane half are accumulation registers, which only
 // matrix instructions and loads can name: outputs and Q belong there, scores do not, and compilers put both or neither there. They do
-// not know that these are matrix instructions: a result must not be used before two others have been started, and what vector
-// instructions have just written must have been settled.
+// not know that these are matrix instructions: a result must not be used before two others have been started. What a vector instruction
+// has written must not be used within two wait states, and compilers may move any operand just before: hence the s_nop.
 #if !WHET_EMULATOR
 WHET_DEVICE void multiply_into_vector(Float16& d, Int8 a, Int8 b, const Float16& c, int scale_a,
                                       int scale_b) {
-  asm volatile("v_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %3, %4, %5 op_sel_hi:[0,0,0]"
+  asm volatile("s_nop 1\nv_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %3, %4, %5 op_sel_hi:[0,0,0]\n"
+      // Compilers may give the addend's registers away at once; they are read over the next 15 wait states.
+      "s_nop 7\ns_nop 6"
                : "=&v"(d)
                : "v"(a), "v"(b), "v"(c), "v"(scale_a), "v"(scale_b));
 }
 WHET_DEVICE void multiply_more_into_vector(Float16& d, Int8 a, Int8 b, int scale_a, int scale_b) {
-  asm volatile("v_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
+  asm volatile("s_nop 1\nv_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
                : "+v"(d)
                : "v"(a), "v"(b), "v"(scale_a), "v"(scale_b));
 }
 WHET_DEVICE void multiply_into_vector(Float16& d, Int8 a, Int8 b) {
-  asm volatile("v_mfma_f32_32x32x64_f8f6f4 %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b));
+  asm volatile("s_nop 1\nv_mfma_f32_32x32x64_f8f6f4 %0, %1, %2, 0" : "=&v"(d) : "v"(a), "v"(b));
 }
 WHET_DEVICE void multiply_more_into_vector(Float16& d, Int8 a, Int8 b) {
-  asm volatile("v_mfma_f32_32x32x64_f8f6f4 %0, %1, %2, %0" : "+v"(d) : "v"(a), "v"(b));
+  asm volatile("s_nop 1\nv_mfma_f32_32x32x64_f8f6f4 %0, %1, %2, %0" : "+v"(d) : "v"(a), "v"(b));
 }
 WHET_DEVICE void multiply_into_accumulator(Float16& d, Int8 a, Int8 b, int scale_a, int scale_b) {
-  asm volatile("v_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
+  asm volatile("s_nop 1\nv_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
                : "+a"(d)
                : "v"(a), "v"(b), "v"(scale_a), "v"(scale_b));
 }
 WHET_DEVICE void sparse_into_vector(Float4& d, Int4 a, Int8 b, int index) {
-  asm volatile("v_smfmac_f32_16x16x128_fp8_fp8 %0, %1, %2, %3"
+  asm volatile("s_nop 1\nv_smfmac_f32_16x16x128_fp8_fp8 %0, %1, %2, %3"
                : "+v"(d)
                : "v"(a), "v"(b), "v"(index));
 }

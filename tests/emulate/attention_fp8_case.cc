@@ -109,9 +109,11 @@ absl::StatusOr<AttentionFp8Result> RunAttentionFp8(const AttentionFp8Case& c,
     }
     if (c.nan_query >= 0) q.At(b, 0, c.nan_query, 7) = nan;
   }
+  Scales k_scale = MakeScales(c.batch * c.heads_kv, c.seq_kv, c.k_scale_rows, c.random_scales,
+                              c.exact_exponents, &random);
+  if (c.nan_k_scale >= 0)
+    k_scale.value[static_cast<size_t>(c.nan_k_scale)] = std::numeric_limits<float>::quiet_NaN();
   const Scales q_scale = MakeScales(c.batch * c.heads_q, c.seq_q, c.q_scale_rows, c.random_scales,
-                                    c.exact_exponents, &random),
-               k_scale = MakeScales(c.batch * c.heads_kv, c.seq_kv, c.k_scale_rows, c.random_scales,
                                     c.exact_exponents, &random),
                v_scale = MakeScales(c.batch * c.heads_kv, 1, 0, c.random_scales, false, &random);
   std::vector<float> shift(static_cast<size_t>(c.batch * c.heads_q * c.seq_q));

@@ -37,6 +37,7 @@ struct AttentionFp8Case {
   float growth = 1.0f;        // K's spread grows by this factor along the keys
   float scale = 0;            // 0: 2^-3 / log2(e), or 1 / sqrt(dqk) where not exact_exponents
   bool random_scales = true;  // of Q, K and V; powers of two for Q and K where exact_exponents
+  int nan_k_scale = -1;       // block whose scale of K is NaN: so are the rows that see it
   int nan_query = -1, nan_key = -1, nan_value = -1;  // row, key, key (of channel 3) that hold a NaN
 };
 

@@ -55,6 +55,10 @@ class CompiledKernels : public ::testing::TestWithParam<CompilerCase> {
   Compiler* compiler_ = nullptr;
 };
 
+std::vector<int64_t> Leads(const std::string& kernel) {
+  return kernel == "gfx950" ? std::vector<int64_t>{4, 5, 6} : std::vector<int64_t>{1, 2, 3};
+}
+
 // Ragged lengths, more keys than rows and fewer, one token, no keys, grouped heads, strides with gaps, values that are not finite and
 // must not be seen, a NaN query, logits that outgrow the first tile's.
 std::vector<AttentionCase> Cases(const std::string& architecture, bool all) {
@@ -97,6 +101,18 @@ std::vector<AttentionCase> Cases(const std::string& architecture, bool all) {
   c.spread = 6.0f;
   c.rows_first = true;
   add(c, 70, 390, 128, 128, true);
+  // Five heads to one of K and V, and the lengths around a tile.
+  c = base;
+  c.heads_q = 10;
+  c.heads_kv = 2;
+  c.batch = 2;
+  c.rows_first = true;
+  add(c, 33, 31, 128, 128, true);
+  for (const int64_t lead : Leads(kernel)) {
+    c = base;
+    c.tune = {{"lead", lead}};
+    for (const int keys : {31, 32, 33, 63, 64, 65}) add(c, 33, keys, 128, 128, keys % 2 == 0);
+  }
   return cases;
 }
 
@@ -172,12 +188,35 @@ std::vector<AttentionFp8Case> Fp8Cases(const std::string& architecture, bool all
     c.seq_kv = 0;
     cases.push_back(c);
   }
-  if (wide) {
+  // A scale of NaN, whose exponent is E8M0's NaN; the lengths around a tile.
+  c = base;
+  c.k_scale_rows = 64;
+  c.nan_k_scale = 1;
+  c.seq_q = 40;
+  c.seq_kv = 90;
+  c.causal = true;
+  if (wide) cases.push_back(c);
+  const int tile = wide ? 128 : 64;
+  for (const int keys : {tile - 1, tile, tile + 1, 4 * tile + 1}) {
     c = base;
-    c.tune = {{"weights", 3}, {"rows", 64}};
+    c.seq_q = 33;
+    c.seq_kv = keys;
+    c.heads_q = 5;
+    c.causal = keys % 2 == 0;
+    cases.push_back(c);
+  }
+  for (const int64_t one : {2, 3, 4}) {
+    if (!wide) continue;
+    c = base;
+    c.tune = {{"weights", one}, {"rows", 64}};
     c.seq_q = 200;
     c.seq_kv = 270;
     c.causal = true;
+    cases.push_back(c);
+    c.exact_exponents = false;
+    c.causal = false;
+    cases.push_back(c);
+    c.tune = {{"weights", one}, {"pingpong", 1}};
     cases.push_back(c);
   }
   return cases;

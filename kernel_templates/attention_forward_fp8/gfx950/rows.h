@@ -41,7 +41,8 @@ WHET_DEVICE float power_of_two(int n) { return __builtin_ldexpf(1.0f, n); }
 
 // The exponent of a factor that is a power of two but for rounding, as E8M0; NaN stays NaN.
 WHET_DEVICE int nearest_exponent(float factor) {
-  return static_cast<int>((whet::float_bits(factor) + 0x400000u) >> 23 & 255u);
+  const unsigned rounded = ((whet::float_bits(factor) & 0x7fffffffu) + 0x400000u) >> 23;
+  return static_cast<int>(rounded < 255u ? rounded : 255u);
 }
 
 // With 64 rows a wave has 512 registers per lane; see multiply_into_vector. The emulator has as many as it likes.
@@ -95,9 +96,9 @@ WHET_DEVICE void multiply_output(Float16& o, Int8 values, Int8 weights, const Ro
                                                       w.block_scale);
 }
 
-// Before matrix instructions that compilers do not know to be such.
+// Between weights that inline assembly made and matrix instructions; those of multiply_into_vector and kin see to it themselves.
 WHET_DEVICE void settle() {
-  if (kAccumulators || kRoute == whet::kByteMaximum) whet::settle_weights();
+  if (!kAccumulators && kRoute == whet::kByteMaximum) whet::settle_weights();
 }
 
 // Between matrix instructions and readers that no others lie between.
@@ -148,6 +149,8 @@ WHET_DEVICE void mask(Rows& w, Scores& s, const Problem& p, int group, int key0)
     for (int r = 0; r < 16; ++r)
       s.block[b][r] = 32 * b + r <= relative ? s.block[b][r] : whet::negative_infinity();
   }
+  // A scale that is NaN concerns no row that sees none of its keys.
+  if (!kExact && SHAPE_K_SCALE_ROWS > 0) s.factor = relative < 0 ? 1.0f : s.factor;
   whet::wait_matrix();
   WHET_UNROLL
   for (int i = 0; i < kFours; ++i) max_four(w, s, i);
@@ -188,6 +191,7 @@ WHET_DEVICE void hide_nan(Scores& s, bool is_nan) {
   WHET_UNROLL
   for (int i = 0; i < 32; ++i)
     s.block[i / 16][i % 16] = is_nan ? whet::negative_infinity() : s.block[i / 16][i % 16];
+  if (SHAPE_K_SCALE_ROWS > 0) s.factor = is_nan ? 1.0f : s.factor;  // it may be what is NaN
 }
 
 // Moves the references of rows whose maximum in `next` asks for it, and what is relative to them.

@@ -67,7 +67,6 @@ WHET_DEVICE void step(Rows (&w)[kGroups], Int8 (&ahead)[kLead], const Ones& ones
   }
   Int8 existing = {};
   if (kTail) existing = existing_bytes(static_cast<int>(kSeqKv) - now_key0, problem.half);
-  if (kAccumulators) whet::settle_weights();
   whet::for_each<kFirst, kSlots>([&](auto constant) __attribute__((always_inline)) {
     constexpr int slot = decltype(constant)::kValue;
     if constexpr (kHasNext && slot == kScoreSlots - kLead) before_values();
@@ -80,10 +79,6 @@ WHET_DEVICE void step(Rows (&w)[kGroups], Int8 (&ahead)[kLead], const Ones& ones
     Int8 operand = fragment[slot];
     if (kTail && slot >= kScoreSlots) {
       operand &= existing;
-      if (kAccumulators) {
-        WHET_PIN(operand);
-        settle();
-      }
     }
     // A group's vector work beside its own matrix instruction, or those of several would stand in line with nothing beside them.
     WHET_UNROLL

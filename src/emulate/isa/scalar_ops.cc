@@ -194,6 +194,7 @@ void AddLogic(Handlers* handlers) {
                    ? 0
                    : Unsigned(Signed(a >> (b & 31) << (32 - std::min(32u, b >> 16 & 127))) >>
                               (32 - std::min(32u, b >> 16 & 127))));
+  WHET_LOGIC32("s_xnor_b32", ~(a ^ b));
   WHET_LOGIC64("s_bfe_u64", Field(a, b, false));
   WHET_LOGIC64("s_bfe_i64", Field(a, b, true));
   WHET_LOGIC64("s_and_b64", a & b);
