@@ -181,11 +181,12 @@ WHET_DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b 
 #if !WHET_EMULATOR
 WHET_DEVICE void multiply_into_vector(Float16& d, Int8 a, Int8 b, const Float16& c, int scale_a,
                                       int scale_b) {
-  asm volatile("s_nop 1\nv_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %3, %4, %5 op_sel_hi:[0,0,0]\n"
+  asm volatile(
+      "s_nop 1\nv_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %3, %4, %5 op_sel_hi:[0,0,0]\n"
       // Compilers may give the addend's registers away at once; they are read over the next 15 wait states.
       "s_nop 7\ns_nop 6"
-               : "=&v"(d)
-               : "v"(a), "v"(b), "v"(c), "v"(scale_a), "v"(scale_b));
+      : "=&v"(d)
+      : "v"(a), "v"(b), "v"(c), "v"(scale_a), "v"(scale_b));
 }
 WHET_DEVICE void multiply_more_into_vector(Float16& d, Int8 a, Int8 b, int scale_a, int scale_b) {
   asm volatile("s_nop 1\nv_mfma_scale_f32_32x32x64_f8f6f4 %0, %1, %2, %0, %3, %4 op_sel_hi:[0,0,0]"
