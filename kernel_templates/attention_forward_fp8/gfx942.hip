@@ -263,6 +263,7 @@ struct Packed {
 };
 
 // Eight scores become eight weights.
+template <bool kBehindSum>
 WHET_DEVICE void round_eight(Packed& weights, const Scores& s, int eight) {
   float y[8];
   WHET_UNROLL
@@ -273,7 +274,7 @@ WHET_DEVICE void round_eight(Packed& weights, const Scores& s, int eight) {
     y[2 * i] = pair[0];
     y[2 * i + 1] = pair[1];
   }
-  const Uint2 word = whet::weights_of<kRoute, true>(y);
+  const Uint2 word = whet::weights_of<kRoute, true, kBehindSum>(y);
   weights.word[2 * eight] = word[0];
   weights.word[2 * eight + 1] = word[1];
   WHET_PIN(weights.word[2 * eight]);
@@ -396,10 +397,11 @@ WHET_DEVICE void step(Rows& w, long long ones, Scores& now, Scores& next, const 
     constexpr int slot = decltype(constant)::kValue;
     if constexpr (kHasNext && slot == kScoreSlots - kLead) middle();
     read(slot + kLead);
+    constexpr bool kSums = slot >= kScoreSlots && (slot - kScoreSlots) % kColumns == 0;
     const auto round = [&]() __attribute__((always_inline)) {
       whet::for_each<eights_due<kHasNext>(slot - 1), eights_due<kHasNext>(slot)>([&](
           auto number) __attribute__((always_inline)) {
-        round_eight(weights, now, decltype(number)::kValue);
+        round_eight<kHasNext && kSums>(weights, now, decltype(number)::kValue);
       });
     };
     if constexpr (slot < kScoreSlots) {
@@ -411,8 +413,12 @@ WHET_DEVICE void step(Rows& w, long long ones, Scores& now, Scores& next, const 
     } else {
       constexpr int block = (slot - kScoreSlots) / kColumns,
                     column = (slot - kScoreSlots) % kColumns;
+      if constexpr (!kHasNext && slot == kScoreSlots) {
+        round();
+        // None of it among the products below, see weights_of.
+        whet::schedule_fence();
+      }
       if constexpr (column == 0 && kRoute == whet::kByteMaximum) whet::settle_weights();
-      if constexpr (!kHasNext && slot == kScoreSlots) round();
       const Uint4 p = weights.operand(block);
       w.output[column] = multiply(fragment[slot], p, w.output[column]);
       if constexpr (column == 0) {

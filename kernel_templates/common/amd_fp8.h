@@ -68,8 +68,9 @@ struct Weights {
   " dst_unused:UNUSED_PRESERVE src0_sel:WORD_1 src1_sel:WORD_0\n"
 #endif
 
-// Eight scores of a lane as eight bytes of e4m3, in order.
-template <int kRoute, bool kFnuz>
+// Eight scores of a lane as eight bytes of e4m3, in order. kBehindSum: close behind the first matrix instruction of a row sum, whose addend's
+// registers the words may be given; inline assembly has to keep the three wait states itself.
+template <int kRoute, bool kFnuz, bool kBehindSum = false>
 WHET_DEVICE Uint2 weights_of(const float (&s)[8]) {
   Uint2 word = {any_word(), any_word()};
   if constexpr (kRoute == kByteU8) {
@@ -87,12 +88,19 @@ WHET_DEVICE Uint2 weights_of(const float (&s)[8]) {
 #else
     unsigned low = word[0], high = word[1];
     // Alternating, because an instruction must not follow another that wrote part of the same register.
-    asm volatile(WHET_BYTE_OF(0, 2, 0) WHET_BYTE_OF(1, 6, 0) WHET_BYTE_OF(0, 3, 1)
-                     WHET_BYTE_OF(1, 7, 1) WHET_BYTE_OF(0, 4, 2) WHET_BYTE_OF(1, 8, 2)
-                         WHET_BYTE_OF(0, 5, 3) WHET_BYTE_OF(1, 9, 3)
-                 : "+&v"(low), "+&v"(high)
-                 : "v"(s[0]), "v"(s[1]), "v"(s[2]), "v"(s[3]), "v"(s[4]), "v"(s[5]), "v"(s[6]),
-                   "v"(s[7]), "v"(0x4300));
+#define WHET_EIGHT_BYTES(before)                                                              \
+  asm volatile(before WHET_BYTE_OF(0, 2, 0) WHET_BYTE_OF(1, 6, 0) WHET_BYTE_OF(0, 3, 1)       \
+                   WHET_BYTE_OF(1, 7, 1) WHET_BYTE_OF(0, 4, 2) WHET_BYTE_OF(1, 8, 2)          \
+                       WHET_BYTE_OF(0, 5, 3) WHET_BYTE_OF(1, 9, 3)                            \
+               : "+&v"(low), "+&v"(high)                                                      \
+               : "v"(s[0]), "v"(s[1]), "v"(s[2]), "v"(s[3]), "v"(s[4]), "v"(s[5]), "v"(s[6]), \
+                 "v"(s[7]), "v"(0x4300))
+    if constexpr (kBehindSum) {
+      WHET_EIGHT_BYTES("s_nop 2\n");
+    } else {
+      WHET_EIGHT_BYTES("");
+    }
+#undef WHET_EIGHT_BYTES
     word = Uint2{low, high};
 #endif
   } else if constexpr (kRoute == kByteNorm) {
