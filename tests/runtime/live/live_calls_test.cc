@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/fake_variants.h"
 #include "tests/support/live_harness.h"
 #include "tests/support/simulated_space.h"
@@ -105,6 +106,29 @@ TEST_F(LiveCallsTest, TheFirstCallLaunchesOnceAndTheBestIsFound) {
   EXPECT_FALSE(live.outcomes()[0].signature.inputs.empty());
   EXPECT_EQ(device_.live_allocations(), 0);
   EXPECT_EQ(live.calls().counters().admissions, 2);
+}
+
+TEST_F(LiveCallsTest, WhoTheBudgetDidNotReachGetsAnotherRound) {
+  for (int a = 1; a < 8; ++a) Add(absl::StrCat("k:a=", a).c_str(), 200'000);
+  Add("k:a=8", 150'000);
+  for (const bool watched : {true, false}) {
+    SCOPED_TRACE(watched);
+    LiveOptions options;
+    options.online.slowdown = 0.002;  // two calls of 1,000: a verification or two
+    options.drift = {.every_calls = 100, .share = 1};
+    options.watch_drift = watched;
+    Live live(device_, op_, std::move(options));
+    live.Tune();
+    for (int n = 0; live.outcomes().empty() && n < 400; ++n) live.Calls(1);
+    ASSERT_EQ(live.outcomes().size(), 1u) << "an empty budget is settled, and said";
+    EXPECT_EQ(live.Of("k:a=8").outcome, VariantOutcome::kUntried);
+    EXPECT_EQ(live.current(), "k:a=1");
+    live.Calls(5000);
+    EXPECT_EQ(live.current(), watched ? "k:a=8" : "k:a=1");
+    if (!watched) EXPECT_EQ(live.outcomes().size(), 1u);
+    EXPECT_EQ(live.wrong(), 0);
+    EXPECT_FALSE(live.calls().busy());
+  }
 }
 
 TEST_F(LiveCallsTest, WhatIsWrongOrBrokenNeverReachesTheCaller) {
