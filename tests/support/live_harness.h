@@ -73,7 +73,6 @@ inline LiveOptions FakeLiveOptions(FakeDevice& device, FakeVariants& op, Backgro
   options.tolerance = request.tolerance;
   options.variants = std::make_unique<FakeLiveVariants>(device, op);
   options.background = &background;
-  options.compiling = &background;
   options.clock = &device.clock();
   return options;
 }

@@ -162,16 +162,17 @@ void LiveCalls::FetchSome() {
     return;
   }
   round.fetched[next] = LiveRound::kFetching;
-  options_.compiling->Post([this, next, shared = round_] {
-    const absl::Status fetched = options_.variants->Fetch(shared->candidates[next]);
-    if (!fetched.ok()) {
-      shared->Reject(static_cast<int>(next), VariantOutcome::kFailed,
-                     std::string(fetched.message()));
-      shared->fetched[next] = LiveRound::kLoaded;
-      return;
-    }
-    shared->fetched[next] = LiveRound::kYes;
-  });
+  (options_.compiling != nullptr ? options_.compiling : options_.background)
+      ->Post([this, next, shared = round_] {
+        const absl::Status fetched = options_.variants->Fetch(shared->candidates[next]);
+        if (!fetched.ok()) {
+          shared->Reject(static_cast<int>(next), VariantOutcome::kFailed,
+                         std::string(fetched.message()));
+          shared->fetched[next] = LiveRound::kLoaded;
+          return;
+        }
+        shared->fetched[next] = LiveRound::kYes;
+      });
 }
 
 absl::StatusOr<DataSignature> LiveCalls::Sign(void* const* args, StreamHandle stream,

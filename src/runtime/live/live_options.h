@@ -49,8 +49,8 @@ struct LiveOptions {
   std::function<double(DType)> tolerance;
   std::unique_ptr<LiveVariants> variants;
   Background* background = nullptr;
-  // Where variants are fetched: a compiler must not hold up what compares, and takes only processors
-  // that nobody else wants.
+  // (optional: `background`) Where variants are fetched: a compiler must not hold up what compares,
+  // and takes only processors that nobody else wants.
   Background* compiling = nullptr;
   int fetched_ahead = 2;  // compiled or being compiled, and waiting for their trial
   OnlinePolicy online;
