@@ -12,16 +12,11 @@
 #include "src/compile/toolchains.h"
 #include "tests/emulate/attention_case.h"
 #include "tests/emulate/attention_fp8_case.h"
+#include "tests/emulate/compiler_cases.h"
 #include "tests/emulate/object_player.h"
 
 namespace whet::emulator {
 namespace {
-
-struct CompilerCase {
-  const char* name;
-  const char* library;  // of hipRTC, or the variable that names it, in capitals
-  const char* architecture;
-};
 
 class CompiledKernels : public ::testing::TestWithParam<CompilerCase> {
  protected:
@@ -249,14 +244,8 @@ TEST_P(CompiledKernels, Fp8AttentionAgreesWithDoublePrecision) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Compilers, CompiledKernels,
-    ::testing::Values(CompilerCase{"Hiprtc714Gfx950", "WHET_TEST_HIPRTC7", "gfx950"},
-                      CompilerCase{"Hiprtc714Gfx942", "WHET_TEST_HIPRTC7", "gfx942"},
-                      CompilerCase{"Hiprtc70Gfx950", "WHET_TEST_HIPRTC70", "gfx950"},
-                      CompilerCase{"Hiprtc70Gfx942", "WHET_TEST_HIPRTC70", "gfx942"},
-                      CompilerCase{"Hiprtc5Gfx90a", "libamdhip64.so.5", "gfx90a"}),
-    [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(Compilers, CompiledKernels, ::testing::ValuesIn(kCompilerCases),
+                         CompilerCaseName);
 
 }  // namespace
 }  // namespace whet::emulator

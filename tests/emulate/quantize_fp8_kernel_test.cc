@@ -13,6 +13,7 @@
 #include "src/compile/toolchains.h"
 #include "src/ops/fp8_host.h"
 #include "src/ops/operation.h"
+#include "tests/emulate/compiler_cases.h"
 #include "tests/emulate/object_player.h"
 #include "tests/emulate/template_run.h"
 
@@ -121,12 +122,6 @@ TEST_P(QuantizeKernel, WritesWhatTheDefinitionSays) {
 
 INSTANTIATE_TEST_SUITE_P(Table, QuantizeKernel, ::testing::ValuesIn(kCases));
 
-struct CompilerCase {
-  const char* name;
-  const char* library;  // of hipRTC, or the variable that names it, in capitals
-  const char* architecture;
-};
-
 class CompiledQuantizeKernel : public ::testing::TestWithParam<CompilerCase> {};
 
 TEST_P(CompiledQuantizeKernel, WritesWhatTheDefinitionSays) {
@@ -154,14 +149,8 @@ TEST_P(CompiledQuantizeKernel, WritesWhatTheDefinitionSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Compilers, CompiledQuantizeKernel,
-    ::testing::Values(CompilerCase{"Hiprtc714Gfx950", "WHET_TEST_HIPRTC7", "gfx950"},
-                      CompilerCase{"Hiprtc714Gfx942", "WHET_TEST_HIPRTC7", "gfx942"},
-                      CompilerCase{"Hiprtc70Gfx950", "WHET_TEST_HIPRTC70", "gfx950"},
-                      CompilerCase{"Hiprtc70Gfx942", "WHET_TEST_HIPRTC70", "gfx942"},
-                      CompilerCase{"Hiprtc5Gfx90a", "libamdhip64.so.5", "gfx90a"}),
-    [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(Compilers, CompiledQuantizeKernel, ::testing::ValuesIn(kCompilerCases),
+                         CompilerCaseName);
 
 }  // namespace
 }  // namespace whet::emulator

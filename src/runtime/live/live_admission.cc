@@ -102,10 +102,7 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
   round_ = std::move(shared);
   LiveRound& round = *round_;
   const auto at = static_cast<size_t>(candidate);
-  // The host's work costs the calls nothing while the device has theirs to do.
-  const double ahead_ns = times_.AheadNs();
-  const double before = HostNs();
-  const auto host_ns = [&] { return std::max(0.0, HostNs() - before - ahead_ns); };
+  const LiveTimes::HostWork work(times_);
   round.fetched[at] = LiveRound::kLoaded;
   absl::StatusOr<std::unique_ptr<Plan>> loaded = options_.variants->Load(round.candidates[at]);
   if (!loaded.ok()) {
@@ -130,7 +127,7 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
   if (!status.ok()) {
     round.Reject(candidate, VariantOutcome::kFailed, std::string(status.message()),
                  absl::IsFailedPrecondition(status));
-    round.tuner.AddCost(host_ns());
+    round.tuner.AddCost(work.CostNs());
     return nullptr;
   }
   for (EventHandle* event : {&round.begin, &round.end, &round.copied}) {
@@ -149,7 +146,7 @@ std::unique_ptr<Plan> LiveAdmission::Begin(std::shared_ptr<LiveRound> shared, in
   }
   running_ = round.end;
   round.candidate = candidate;
-  round.host_ns = host_ns();
+  round.host_ns = work.CostNs();
   return *std::move(loaded);
 }
 
@@ -166,12 +163,12 @@ absl::Status LiveAdmission::CopyOutputs(void* const* args, StreamHandle stream) 
 void LiveAdmission::End(void* const* args, StreamHandle stream) {
   LiveRound& round = *round_;
   const int candidate = round.candidate;
-  const double before = HostNs();
+  const double before = times_.HostNs();
   if (absl::Status s = CopyOutputs(args, stream); !s.ok()) {
     round.Reject(candidate, VariantOutcome::kUntried, std::string(s.message()));
     return;
   }
-  round.host_ns += HostNs() - before;
+  round.host_ns += times_.HostNs() - before;
   round.comparing.store(true, std::memory_order_release);
   options_.background->Post([this, candidate, shared = round_] {
     absl::Status s = WaitForLaunch(*shared, candidate);

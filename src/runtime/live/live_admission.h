@@ -60,7 +60,6 @@ class LiveAdmission {
   absl::Status WaitForLaunch(LiveRound& round, int candidate);
   // In the background.
   absl::Status Compare(LiveRound& round, int candidate);
-  double HostNs() const { return static_cast<double>(options_.clock->MonotonicNanoseconds()); }
 
   const LiveOptions& options_;
   Device& device_;

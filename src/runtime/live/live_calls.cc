@@ -1,6 +1,5 @@
 #include "src/runtime/live/live_calls.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "src/tune/statistics.h"
@@ -42,10 +41,6 @@ LiveCalls::LiveCalls(Plan& first, LiveOptions options)
 LiveCounters LiveCalls::counters() const {
   return {
       .rounds = rounds_, .checks = checks_, .drifts = drifts_, .admissions = admission_.count()};
-}
-
-double LiveCalls::HostNs() const {
-  return static_cast<double>(options_.clock->MonotonicNanoseconds());
 }
 
 void LiveCalls::Tune(std::vector<Variant> candidates, bool incumbent) {
@@ -132,11 +127,10 @@ absl::Status LiveCalls::Ride(void* const* args, StreamHandle stream) {
 }
 
 void LiveCalls::BeginSignature(void* const* args, StreamHandle stream) {
-  const double ahead_ns = times_.AheadNs();
-  const double before = HostNs();
+  const LiveTimes::HostWork work(times_);
   absl::StatusOr<std::unique_ptr<SignatureSample>> sample = SignatureSample::Begin(
       options_.arguments, TensorPointers(options_.arguments, args), device_, stream);
-  round_->tuner.AddCost(std::max(0.0, HostNs() - before - ahead_ns));
+  round_->tuner.AddCost(work.CostNs());
   if (!sample.ok()) return;
   sample_ = *std::move(sample);
   round_->signing.store(true, std::memory_order_release);
@@ -177,11 +171,10 @@ void LiveCalls::FetchSome() {
 
 absl::StatusOr<DataSignature> LiveCalls::Sign(void* const* args, StreamHandle stream,
                                               double* cost_ns) {
-  const double ahead_ns = times_.AheadNs();
-  const double before = HostNs();
+  const LiveTimes::HostWork work(times_);
   absl::StatusOr<DataSignature> signature =
       TakeSignature(options_.arguments, TensorPointers(options_.arguments, args), device_, stream);
-  *cost_ns = std::max(0.0, HostNs() - before - ahead_ns);
+  *cost_ns = work.CostNs();
   return signature;
 }
 

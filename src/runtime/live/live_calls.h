@@ -68,7 +68,6 @@ class LiveCalls final : public LiveLaunch {
   void FetchSome();
   absl::StatusOr<DataSignature> Sign(void* const* args, StreamHandle stream, double* cost_ns);
   void Settle();
-  double HostNs() const;
 
   LiveOptions options_;
   Device& device_;

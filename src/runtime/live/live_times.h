@@ -8,6 +8,7 @@
 // calls later. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <vector>
@@ -31,9 +32,23 @@ class LiveTimes {
   // The plan's own status. A launch whose events cannot be had is not timed.
   absl::Status Launch(int candidate, const Plan& plan, void* const* args, StreamHandle stream);
   void Read(const std::function<void(int candidate, double ns)>& record);
-  // For so long the device still has work, whatever its host does: nanoseconds of the launches that
-  // have not ended. Never waits.
-  double AheadNs();
+  // Host work on behalf of tuning, from here on. Never waits.
+  //   const LiveTimes::HostWork work(times);
+  //   ...
+  //   tuner.AddCost(work.CostNs());
+  class HostWork {
+   public:
+    explicit HostWork(LiveTimes& times)
+        : times_(times), ahead_ns_(times.AheadNs()), begin_ns_(times.HostNs()) {}
+    // What it has cost the calls so far: nothing while the device had theirs to do.
+    double CostNs() const { return std::max(0.0, times_.HostNs() - begin_ns_ - ahead_ns_); }
+
+   private:
+    LiveTimes& times_;
+    const double ahead_ns_;
+    const double begin_ns_;
+  };
+  double HostNs() const { return static_cast<double>(clock_.MonotonicNanoseconds()); }
   // What was not read yet is of no interest any more.
   void Forget();
 
@@ -46,7 +61,9 @@ class LiveTimes {
     EventHandle begin = nullptr, end = nullptr;
     double host_ns = 0;
   };
-  double HostNs() const { return static_cast<double>(clock_.MonotonicNanoseconds()); }
+  // For so long the device still has work, whatever its host does: nanoseconds of the launches that
+  // have not ended.
+  double AheadNs();
 
   Device& device_;
   Clock& clock_;
