@@ -148,6 +148,21 @@ std::vector<AttentionFp8Case> Fp8Cases(const std::string& architecture, bool all
     c.seq_kv = 33;
     c.causal = true;
     cases.push_back(c);
+    // An odd number of tiles, of which V has not a byte more.
+    c.seq_q = 33;
+    c.seq_kv = 3 * 64;
+    c.causal = false;
+    cases.push_back(c);
+  }
+  // A scale of NaN, whose exponent is E8M0's NaN.
+  if (wide) {
+    c = base;
+    c.k_scale_rows = 64;
+    c.nan_k_scale = 1;
+    c.seq_q = 40;
+    c.seq_kv = 90;
+    c.causal = true;
+    cases.push_back(c);
   }
   if (!all) return cases;
   const std::vector<int64_t> weights =
@@ -191,14 +206,7 @@ std::vector<AttentionFp8Case> Fp8Cases(const std::string& architecture, bool all
     c.seq_kv = 0;
     cases.push_back(c);
   }
-  // A scale of NaN, whose exponent is E8M0's NaN; the lengths around a tile.
-  c = base;
-  c.k_scale_rows = 64;
-  c.nan_k_scale = 1;
-  c.seq_q = 40;
-  c.seq_kv = 90;
-  c.causal = true;
-  if (wide) cases.push_back(c);
+  // The lengths around a tile.
   const int tile = wide ? 128 : 64;
   for (const int keys : {tile - 1, tile, tile + 1, 4 * tile + 1}) {
     c = base;
