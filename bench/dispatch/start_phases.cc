@@ -68,7 +68,7 @@ int Main(int argc, char** argv) {
   const Logger log(options.log);
   const std::unique_ptr<LayeredCache> store = LayeredCache::Open(LayersOf(options), log);
   steps.Done("cache");
-  const TemplateFiles files = BuiltinTemplateFiles();
+  const TemplateFiles files = BuiltinTemplateFilesOf(argv[2]);
   steps.Done("embedded templates");
   const KernelTemplate kernel_template = Take(KernelTemplate::Parse(argv[2], files, platform));
   steps.Done("template");

@@ -60,6 +60,45 @@ class FaultFinder final : public nlohmann::json_sax<Json> {
   std::string fault_;
 };
 
+// Stops a reading as soon as the list that it looks for is read.
+class ListPeeker final : public nlohmann::json_sax<Json> {
+ public:
+  explicit ListPeeker(absl::string_view key) : key_(key) {}
+  std::vector<std::string> Take() { return std::move(texts_); }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t& text) override {
+    if (found_ && depth_ == 2) texts_.push_back(std::move(text));
+    return true;
+  }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override {
+    if (depth_ == 1) found_ = false;  // not a list
+    return ++depth_ <= kMaxDepth;
+  }
+  bool end_object() override { return depth_-- > 1; }
+  bool start_array(std::size_t) override { return ++depth_ <= kMaxDepth; }
+  bool end_array() override { return depth_-- > 2 || !found_; }
+  bool key(string_t& key) override {
+    if (depth_ == 1) found_ = key == key_;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    texts_.clear();
+    return false;
+  }
+
+ private:
+  const absl::string_view key_;
+  int depth_ = 0;
+  bool found_ = false;
+  std::vector<std::string> texts_;
+};
+
 // Sees whether FaultFinder would find something in a text that parses, without reading it again.
 class KeyWatch {
  public:
@@ -92,6 +131,12 @@ void DropDocs(Json& value) {
 }
 
 }  // namespace
+
+std::vector<std::string> PeekTexts(absl::string_view json, absl::string_view key) {
+  ListPeeker peeker(key);
+  Json::sax_parse(json.begin(), json.end(), &peeker);
+  return peeker.Take();
+}
 
 JsonFile::JsonFile(std::string name, absl::string_view text)
     : name_(std::move(name)), json_(std::make_unique<Json>()) {

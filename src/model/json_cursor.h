@@ -59,6 +59,10 @@ class JsonCursor {
   std::string path_;                     // "parameters[2].values"
 };
 
+// The texts of the list under `key` of the outermost object, read no farther than that list: for many
+// files of which few are wanted. Empty when there is no such list before the text stops being JSON.
+std::vector<std::string> PeekTexts(absl::string_view json, absl::string_view key);
+
 class JsonFile {
  public:
   // Refuses text that is not JSON, or larger than 1 MiB, or an object with one key twice.

@@ -143,6 +143,13 @@ absl::StatusOr<std::optional<KernelSpec>> ReadKernel(const KernelTemplate::Data&
                                                      const TemplateFiles& files,
                                                      std::optional<Platform> only) {
   const std::string path = absl::StrCat(data.name, "/", name, ".json");
+  if (only.has_value()) {
+    const std::vector<std::string> platforms = PeekTexts(files.at(path), "platforms");
+    const bool wanted =
+        std::find(platforms.begin(), platforms.end(), PlatformName(*only)) != platforms.end();
+    // Without a list it is read whole, to say what is wrong with it.
+    if (!platforms.empty() && !wanted) return std::nullopt;
+  }
   JsonFile file(path, files.at(path));
   const JsonCursor root = file.root();
   root.AllowKeys({"name", "platforms", "targets", "source", "when", "parameters", "constraints",
@@ -151,7 +158,6 @@ absl::StatusOr<std::optional<KernelSpec>> ReadKernel(const KernelTemplate::Data&
   kernel.name = root.Key("name").Name();
   if (kernel.name != name) root.Key("name").Fail(absl::StrCat("must be the file's name, ", name));
   ReadPlatforms(root, kernel);
-  if (only.has_value() && file.status().ok() && !kernel.IsFor(*only)) return std::nullopt;
   for (const JsonCursor& glob : root.ListOrNothing("targets")) {
     kernel.targets.push_back(glob.Text());
   }

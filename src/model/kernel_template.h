@@ -92,8 +92,8 @@ class KernelTemplate {
   // Reads <name>/<name>.json and the kernels it names. InvalidArgument names the file, the key and
   // what was expected; everything that can be checked without a problem (names, types, expressions,
   // includes, references) is checked here.
-  // With `only` kernels for other platforms are left out, unread but for their description's
-  // platforms: three quarters of the work for who has one device and will never ask for another.
+  // With `only` kernels for other platforms are left out, read no farther than their description's
+  // list of platforms: for who has one device and will never ask for another.
   static absl::StatusOr<KernelTemplate> Parse(const std::string& name, const TemplateFiles& files,
                                               std::optional<Platform> only = std::nullopt);
 

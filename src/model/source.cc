@@ -87,13 +87,19 @@ class Expander {
     out_ += Marker(1, path);
     bool in_comment = false;
     size_t number = 0;
-    absl::string_view text = files_.find(path)->second;
-    // Every character of a template passes through here at every start of a process, and most files
-    // have no block comments to look out for.
-    const bool has_blocks = absl::StrContains(text, "/*");
-    out_.reserve(out_.size() + text.size());
-    absl::ConsumeSuffix(&text, "\n");
-    for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::string_view rest = files_.find(path)->second;
+    // Every character of a template passes through here at every start of a process, and in most
+    // files there are neither block comments to look out for nor carriage returns to leave out.
+    const bool has_blocks = absl::StrContains(rest, "/*");
+    const bool plain = !has_blocks && !absl::StrContains(rest, '\r');
+    out_.reserve(out_.size() + rest.size() + 1);
+    absl::ConsumeSuffix(&rest, "\n");
+    for (bool more = true; more;) {
+      if (plain) number += PlaceUpToDirective(rest);
+      const size_t end = rest.find('\n');
+      more = end != absl::string_view::npos;
+      absl::string_view line = rest.substr(0, end);
+      if (more) rest.remove_prefix(end + 1);
       ++number;
       absl::ConsumeSuffix(&line, "\r");
       absl::string_view name;
@@ -123,6 +129,18 @@ class Expander {
   std::string Take() { return std::move(out_); }
 
  private:
+  // Moves the whole lines of `text` before the one with the next '#', or before the last, to the output; returns their number.
+  size_t PlaceUpToDirective(absl::string_view& text) {
+    const size_t last = text.rfind('\n', text.find('#'));
+    if (last == absl::string_view::npos) return 0;
+    const absl::string_view lines = text.substr(0, last + 1);
+    absl::StrAppend(&out_, lines);
+    text.remove_prefix(lines.size());
+    size_t count = 0;
+    for (size_t at = 0; at < lines.size(); at = lines.find('\n', at) + 1) ++count;
+    return count;
+  }
+
   absl::Status Fail(size_t line, absl::string_view what) const {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot expand ", open_.front(), ": ", open_.back(), ":", line, ": ", what));

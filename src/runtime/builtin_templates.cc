@@ -34,15 +34,40 @@ absl::Status ReadInto(const std::string& root, const std::string& relative, int 
   return absl::OkStatus();
 }
 
-}  // namespace
+// The operations among pairs of path and text, sorted by path.
+template <typename Files>
+std::vector<std::string> NamesIn(const Files& files) {
+  std::vector<std::string> names;
+  for (const auto& [path, text] : files) {
+    const absl::string_view name = absl::string_view(path).substr(0, path.find('/'));
+    if (path == absl::StrCat(name, "/", name, ".json")) names.emplace_back(name);
+  }
+  return names;
+}
 
-TemplateFiles BuiltinTemplateFiles() {
+template <typename Wanted>
+TemplateFiles EmbeddedFilesThat(Wanted wanted) {
   TemplateFiles files;
   for (const auto& [path, text] : EmbeddedTemplates()) {
-    files[std::string(path)] = std::string(text);
+    if (wanted(path)) files.emplace_hint(files.end(), path, text);
   }
   return files;
 }
+
+}  // namespace
+
+TemplateFiles BuiltinTemplateFiles() {
+  return EmbeddedFilesThat([](absl::string_view) { return true; });
+}
+
+TemplateFiles BuiltinTemplateFilesOf(absl::string_view operation) {
+  return EmbeddedFilesThat([&](absl::string_view path) {
+    const absl::string_view folder = path.substr(0, path.find('/'));
+    return folder == operation || folder == "common";
+  });
+}
+
+std::vector<std::string> BuiltinOperationNames() { return NamesIn(EmbeddedTemplates()); }
 
 absl::StatusOr<TemplateFiles> ReadTemplateDirectory(const std::string& directory) {
   TemplateFiles files;
@@ -54,15 +79,6 @@ absl::StatusOr<TemplateFiles> ReadTemplateDirectory(const std::string& directory
   return files;
 }
 
-std::vector<std::string> OperationNames(const TemplateFiles& files) {
-  std::vector<std::string> names;
-  for (const auto& [path, text] : files) {
-    const size_t slash = path.find('/');
-    if (slash == std::string::npos) continue;
-    const std::string name = path.substr(0, slash);
-    if (path == absl::StrCat(name, "/", name, ".json")) names.push_back(name);
-  }
-  return names;
-}
+std::vector<std::string> OperationNames(const TemplateFiles& files) { return NamesIn(files); }
 
 }  // namespace whet

@@ -31,7 +31,6 @@ using Templates = std::map<std::string, std::unique_ptr<KernelTemplate>>;
 struct Opened {
   std::unique_ptr<Device> device;
   std::unique_ptr<LayeredCache> cache;
-  TemplateFiles builtin_files;
   Templates templates;
 };
 
@@ -51,11 +50,10 @@ absl::StatusOr<Opened> OpenAll(const Options& options, Platform platform, int de
       OpenDevice(platform, device, options.device);
   if (open_device.ok()) {
     opened.device = *std::move(open_device);
-    opened.builtin_files = BuiltinTemplateFiles();
     for (const absl::string_view name : expected) {
       // What is wrong with it is told to whoever asks for it.
       absl::StatusOr<KernelTemplate> parsed =
-          KernelTemplate::Parse(std::string(name), opened.builtin_files, platform);
+          KernelTemplate::Parse(std::string(name), BuiltinTemplateFilesOf(name), platform);
       if (!parsed.ok()) continue;
       opened.templates[std::string(name)] = std::make_unique<KernelTemplate>(*std::move(parsed));
     }
@@ -81,7 +79,6 @@ class DeviceRuntime final : public Runtime {
         toolchains_(options_.toolchains),
         resolver_(*device_, *store_, toolchains_, options_, log_, counters_, background_,
                   compiling_),
-        builtin_files_(std::move(opened.builtin_files)),
         templates_(std::move(opened.templates)) {
     resolver_.SetSettledSink([this](const Resolution& resolution) {
       ResolutionSink sink;
@@ -113,7 +110,7 @@ class DeviceRuntime final : public Runtime {
     const std::string key(name);
     MutexLock lock(templates_mutex_);
     if (const auto it = templates_.find(key); it != templates_.end()) return it->second.get();
-    const std::vector<std::string> builtin = OperationNames(builtin_files_);
+    const std::vector<std::string> builtin = BuiltinOperationNames();
     if (std::find(builtin.begin(), builtin.end(), key) == builtin.end()) {
       std::vector<std::string> known = builtin;
       for (const auto& [added, unused] : templates_) known.push_back(added);
@@ -124,13 +121,13 @@ class DeviceRuntime final : public Runtime {
     }
     // Parsing takes a millisecond or so and waits for nothing; a lock over it is shorter than a
     // flight.
-    absl::StatusOr<KernelTemplate> parsed = KernelTemplate::Parse(key, builtin_files_);
+    absl::StatusOr<KernelTemplate> parsed = KernelTemplate::Parse(key, BuiltinTemplateFilesOf(key));
     if (!parsed.ok()) return parsed.status();
     return Keep(key, *std::move(parsed));
   }
 
   std::vector<std::string> TemplateNames() override {
-    std::vector<std::string> names = OperationNames(builtin_files_);
+    std::vector<std::string> names = BuiltinOperationNames();
     MutexLock lock(templates_mutex_);
     for (const auto& [name, unused] : templates_) names.push_back(name);
     std::sort(names.begin(), names.end());
@@ -143,12 +140,10 @@ class DeviceRuntime final : public Runtime {
     // The library's common/ headers are there for every template; a template's own files come
     // first.
     TemplateFiles all = files;
-    for (const auto& [path, text] : builtin_files_) {
-      if (path.starts_with("common/")) all.emplace(path, text);
-    }
+    all.merge(BuiltinTemplateFilesOf("common"));
     absl::StatusOr<KernelTemplate> parsed = KernelTemplate::Parse(name, all);
     if (!parsed.ok()) return parsed.status();
-    const std::vector<std::string> builtin = OperationNames(builtin_files_);
+    const std::vector<std::string> builtin = BuiltinOperationNames();
     MutexLock lock(templates_mutex_);
     if (templates_.contains(name) ||
         std::find(builtin.begin(), builtin.end(), name) != builtin.end()) {
@@ -310,7 +305,6 @@ class DeviceRuntime final : public Runtime {
   const std::unique_ptr<LayeredCache> store_;
   Toolchains toolchains_;
   Resolver resolver_;
-  const TemplateFiles builtin_files_;
 
   PlanTable plans_;
   SingleFlight<std::string, const Plan*> flights_;

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
+
+#include "absl/strings/str_replace.h"
+#include "tests/support/seed.h"
 
 namespace whet {
 namespace {
@@ -104,6 +108,40 @@ TEST(ExpandIncludesTest, AnIncludeAfterCommentsAndStringsIsStillSeen) {
       ExpandIncludes({{"op/k.cc", text}, {"op/a.h", "placed\n"}}, "op/k.cc");
   ASSERT_TRUE(unit.ok()) << unit.status();
   EXPECT_NE(unit->find("\nplaced\n"), std::string::npos) << *unit;
+}
+
+// Lines without a '#' take a shorter way in a text that holds no block comment; it leads to the same.
+TEST(ExpandIncludesTest, ABlockCommentAtTheEndChangesNothingBeforeIt) {
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE(SeedText(seed));
+  std::mt19937 random(seed);
+  const std::vector<std::string> lines = {"",
+                                          "int a;",
+                                          "// not #1",
+                                          "#include \"a.h\"",
+                                          "  # include \"op/b.h\"  // twice",
+                                          "#include <math.h>",
+                                          "#pragma once",
+                                          "#define X \\",
+                                          "a # b"};
+  const auto text = [&] {
+    std::string out;
+    for (uint32_t n = random() % 8; n > 0; --n) out += lines[random() % lines.size()] + "\n";
+    return out;
+  };
+  for (int i = 0; i < 300; ++i) {
+    Files files = {{"op/k.cc", text()}, {"op/a.h", "in a\n" + text()}, {"op/b.h", "in b\n"}};
+    const absl::StatusOr<std::string> shorter = ExpandIncludes(files, "op/k.cc");
+    for (auto& [path, file] : files) file += "/* */";
+    const absl::StatusOr<std::string> longer = ExpandIncludes(files, "op/k.cc");
+    ASSERT_EQ(shorter.ok(), longer.ok()) << files.at("op/k.cc");
+    if (!shorter.ok()) {
+      EXPECT_EQ(shorter.status(), longer.status());
+      continue;
+    }
+    EXPECT_EQ(absl::StrReplaceAll(*longer, {{"/* */\n", ""}}),
+              files.at("op/k.cc") == "/* */" ? "#line 1 \"op/k.cc\"\n" : *shorter);
+  }
 }
 
 struct Fault {

@@ -185,6 +185,37 @@ TEST(TemplateParseTest, MissingAndOversizedFiles) {
             absl::string_view::npos);
 }
 
+// Of a kernel that is not for the one platform that is asked for, the list of platforms is read and no more.
+TEST(TemplateParseTest, AnotherPlatformsKernelIsReadAsFarAsItsPlatforms) {
+  const std::string list = "\"platforms\": [\"cpu\"]";
+  struct Case {
+    std::string to;  // in the place of `list`, at the beginning of cpu.json
+    Platform only;
+    std::string message;  // empty: it parses
+  };
+  const std::vector<Case> cases = {
+      {list, Platform::kHip, ""},
+      {list + "; no JSON", Platform::kHip, ""},
+      {list + "; no JSON", Platform::kCpu, "it is not JSON"},
+      {"\"platforms\": [\"hip\"]; no JSON", Platform::kHip, "it is not JSON"},
+      {"\"platforms\": [\"cpu\"", Platform::kHip, "it is not JSON"},
+      {"\"platforms\": []", Platform::kHip, "platforms: expected at least one platform"},
+      {"\"platforms\": \"cpu\"", Platform::kHip, "platforms: expected a list"},
+      {"\"platforms\": {\"cpu\": \"cpu\"}", Platform::kHip, "platforms: expected a list"},
+      {"\"where\": [\"cpu\"]", Platform::kHip, "unknown key \"where\""},
+      {"\"launch\": {\"platforms\": [\"cpu\"]}", Platform::kHip, "is there twice"},
+  };
+  for (const Case& c : cases) {
+    TemplateFiles files = SampleTemplateFiles();
+    std::string& text = files.at(kCpu);
+    ASSERT_NE(text.find(list), std::string::npos);
+    text.replace(text.find(list), list.size(), c.to);
+    const absl::Status status = KernelTemplate::Parse("sample", files, c.only).status();
+    EXPECT_EQ(status.ok(), c.message.empty()) << c.to << ": " << status;
+    EXPECT_NE(status.message().find(c.message), absl::string_view::npos) << c.to << ": " << status;
+  }
+}
+
 // Damaged files are refused or understood; nothing else. Runs under the sanitizers too.
 TEST(TemplateParseTest, SurvivesRandomDamage) {
   const uint32_t seed = TestSeed();
@@ -222,6 +253,8 @@ TEST(TemplateParseTest, SurvivesRandomDamage) {
       ASSERT_FALSE(parsed.status().message().empty());
       continue;
     }
+    const absl::Status one = KernelTemplate::Parse("sample", files, Platform::kCuda).status();
+    EXPECT_TRUE(one.ok()) << one;
     const absl::StatusOr<Problem> problem = parsed->MakeProblem(SampleFields());
     if (!problem.ok()) continue;
     parsed->Arguments(*problem).IgnoreError();

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 KernelTemplate Template(const std::string& name) {
-  absl::StatusOr<KernelTemplate> t = KernelTemplate::Parse(name, BuiltinTemplateFiles());
+  absl::StatusOr<KernelTemplate> t = KernelTemplate::Parse(name, BuiltinTemplateFilesOf(name));
   EXPECT_TRUE(t.ok()) << t.status();
   return *std::move(t);
 }

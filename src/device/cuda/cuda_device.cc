@@ -186,12 +186,13 @@ class CudaDevice final : public GpuDevice<CudaCalls> {
     if (absl::Status s = Usable(); !s.ok()) return s;
     Scope scope(calls());
     CuModule module = nullptr;
-    // PTX must end in a zero byte, which a string's buffer has and a view's need not.
-    const std::string image(object);
-    if (absl::Status s = calls().Check(
-            calls().driver.cuModuleLoadDataEx(&module, image.c_str(), 0, nullptr, nullptr),
-            absl::StrCat("load a code object of ", object.size(), " bytes on ",
-                         early_identity().product));
+    // PTX must end in a zero byte, which a string's buffer has and a view's need not; a cubin says how long it is.
+    const std::string text(absl::StartsWith(object, "\177ELF") ? "" : object);
+    const char* const image = text.empty() ? object.data() : text.c_str();
+    if (absl::Status s =
+            calls().Check(calls().driver.cuModuleLoadDataEx(&module, image, 0, nullptr, nullptr),
+                          absl::StrCat("load a code object of ", object.size(), " bytes on ",
+                                       early_identity().product));
         !s.ok()) {
       return s;
     }
