@@ -9,8 +9,11 @@ Each check prints a line; ends with "N passed, N failed" and exits with 1 when s
   large    Q and O of more than 2^31 elements, sampled rows against float64"""
 import math, os, sys
 import torch
-from bench_variants import Kernel, finish_or_die, reference_rows
+
+from bench_variants import attention_kernel
 from build_variants import attention_problem, build, specialise, variants_of
+from timing import finish_or_die
+from truth import reference_rows
 
 directory = sys.argv[1]
 passed, failed = 0, 0
@@ -29,7 +32,7 @@ def kernel(problem, variant, q, k, v, o):
     if not right:
         raise RuntimeError(log)
     made["fields"]["lse"] = 0
-    return Kernel(os.path.join(directory, digest + ".cubin"), made, {"q": q, "k": k, "v": v, "o": o, "lse": None}, 1 / math.sqrt(q.shape[3]))
+    return attention_kernel(os.path.join(directory, digest + ".cubin"), made, {"q": q, "k": k, "v": v, "o": o, "lse": None}, 1 / math.sqrt(q.shape[3]))
 
 
 def problem_of(q, k, v, o, causal=1):

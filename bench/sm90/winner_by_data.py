@@ -10,7 +10,10 @@ import argparse, json, math, os, statistics, sys, time
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from bench_variants import Kernel, captured, finish_or_die, steady, view
+
+from bench_variants import attention_kernel
+from timing import finish_or_die, steady
+from truth import captured, view
 
 
 def make(kind, shape, path, f):
@@ -73,7 +76,7 @@ def main():
     flat = {n: torch.zeros(f["batch"] * math.prod(s), device="cuda", dtype=torch.bfloat16) for n, s in shapes.items()}
     t = {n: view(flat[n], f, n, *s) for n, s in shapes.items()}
     full = {n: (f["batch"], *s) for n, s in shapes.items()}
-    kernels = [(v["variant"], Kernel(os.path.join(o.dir, v["cubin"]), v, {**flat, "lse": None}, 1 / math.sqrt(f["dqk"]))) for v in case["variants"]]
+    kernels = [(v["variant"], attention_kernel(os.path.join(o.dir, v["cubin"]), v, {**flat, "lse": None}, 1 / math.sqrt(f["dqk"]))) for v in case["variants"]]
     kinds = ["normal", "uniform", "sparse", "sink", "outlier channels", "smooth"] + (["captured"] if o.captured else []) + ["zeros", "normal again"]
     seconds, clocks, wrong = {}, {}, 0
     for kind in kinds:

@@ -73,7 +73,7 @@ typedef struct whet_plan whet_plan;
 WHET_API const char* whet_version(void);
 WHET_API const char* whet_last_error(void);
 
-/* NULL strings mean: as the environment says (WHET_CACHE and so on, docs/environment.md), or the default. */
+/* NULL strings mean: as the environment says (WHET_CACHE and so on, docs/cli.md), or the default. */
 typedef struct whet_options {
   size_t struct_size;
   const char* cache_directory; /* "" : keep nothing on disk */

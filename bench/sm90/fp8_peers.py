@@ -1,18 +1,17 @@
 """FP8 attention that a machine has without Whet, beside PyTorch's cuDNN back end in BF16, in one process: causal, 16k tokens, normal data in e4m3.
 
-    python3 peers.py [--seqs 4096 16384] [--out peers.json]
+    python3 fp8_peers.py [--seqs 4096 16384] [--out peers.json]
 
   cudnn     cuDNN's sdpa_fp8 through its Python front end (nvidia-cudnn-frontend), e4m3 output: its fastest
   triton    a plain Triton kernel of this file, the best of a few block shapes
   flex      torch's flex_attention, compiled, on e4m3 tensors
 One that is not there or refuses is said so. Each output is compared with float64 on sampled rows before it is timed."""
-import argparse, json, math, os, sys
+import argparse, json, math
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../sm90"))
-from bench_variants import finish_or_die, steady
+from timing import finish_or_die, steady
 
 try:
     import triton

@@ -1,6 +1,6 @@
 """What the instruction mix of FP8 attention reaches on a Hopper GPU under its power limit, in loops without loads, barriers or data flow.
 
-    python3 speed_of_light.py WORK_DIR [--build] [--soak 1.0] [--span 0.5] [--out results.json]
+    python3 fp8_speed_of_light.py WORK_DIR [--build] [--soak 1.0] [--span 0.5] [--out results.json]
 
 Two warpgroups run the products of a tile of 64 rows x 128 keys, S = Q K^T from shared memory and O += P V with P in registers; two more do
 the arithmetic of its softmax beside them. No attention kernel with the same mix can be faster on the same data at the same power. Mixes, for
@@ -11,9 +11,8 @@ each 64 x 128 scores and thread:
          ends of the range (2 ISETP, a vote), row sums by one more group of columns of P V (8 of 136) and their 2 FADD and 2 FMUL, and a
          sixteenth of a promotion (64 FMUL, 32 F2FP, 32 HFMA2)
 TFLOP/s count 2 x 64 x 128 x (Dqk + 128) for each tile, so own's row sums are cost, not work. --build compiles and needs no GPU."""
-import argparse, ctypes, json, os, sys, time
+import argparse, ctypes, json, os, sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../sm90"))
 import build_variants
 
 KEYS, VALUES, STAGES, BLOCKS = 128, 128, 2, 132
@@ -157,7 +156,8 @@ def main():
     if o.build:
         return
     import torch
-    from bench_variants import check, cuda, steady
+    from launch import Kernel, pointer
+    from timing import steady
     generator, results = torch.Generator("cuda").manual_seed(1), []
     for dqk, mix in cases:
         shared = source(dqk, mix)[1]
@@ -165,16 +165,11 @@ def main():
         x[1 << 18:] = torch.rand((1 << 21) - (1 << 18), device="cuda", generator=generator) ** 4  # like probabilities
         raw = x.to(torch.float8_e4m3fn).view(torch.uint8).repeat(2)
         out = torch.rand(1 << 16, device="cuda", generator=generator)
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        check(cuda.cuModuleLoad(ctypes.byref(module), os.path.join(o.work, "loops_%d_%s.cubin" % (dqk, mix)).encode()), "cuModuleLoad")
-        check(cuda.cuModuleGetFunction(ctypes.byref(function), module, b"loops"), "cuModuleGetFunction")
-        check(cuda.cuFuncSetAttribute(function, 8, shared), "shared memory")
         flops = 2 * 2 * 64 * KEYS * (dqk + VALUES) * BLOCKS  # of a pair of tiles on every multiprocessor
         tiles = int(2e-3 * 1400e12 / flops)
-        values = [ctypes.c_void_p(raw.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_int(tiles)]
-        arguments = (ctypes.c_void_p * 3)(*[ctypes.addressof(v) for v in values])
         threads = 256 if mix == "none" else 512
-        run = lambda: check(cuda.cuLaunchKernel(function, BLOCKS, 1, 1, threads, 1, 1, shared, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), arguments, None), "cuLaunchKernel")
+        launch = {"grid": [BLOCKS, 1, 1], "block": [threads, 1, 1], "shared_bytes": shared}
+        run = Kernel(os.path.join(o.work, "loops_%d_%s.cubin" % (dqk, mix)), {"entry": "loops", "launch": launch}, [pointer(raw), pointer(out), ctypes.c_int(tiles)], [])
         row = steady(run, o.soak, o.span)
         row.update(dqk=dqk, mix=mix, tflops=flops * tiles / row["seconds"] / 1e12, clocks=row["seconds"] * row["mhz"] * 1e6 / tiles)
         results.append(row)

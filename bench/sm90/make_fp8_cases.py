@@ -1,6 +1,6 @@
 """Writes the case lists that were measured for the notebook: correctness.json, errors.json, headline.json, captured_16k.json, captured_4k.json.
 
-    python3 make_cases.py OUT_DIR"""
+    python3 make_fp8_cases.py OUT_DIR"""
 import json, os, sys
 
 

@@ -1,10 +1,9 @@
-"""Compiles variants of the FP8 Hopper attention kernel with NVRTC, as bench/sm90/build_variants.py does for BF16.
+"""Compiles variants of the FP8 Hopper attention kernel with NVRTC, as build_variants.py does for BF16.
 
     python3 build_fp8.py cases.json OUT_DIR [-v]        # needs libnvrtc, no GPU"""
-import os, sys
+import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../sm90"))
-import build_variants as base
+from build_variants import main
 
 
 def fp8_problem(batch, heads_q, heads_kv, seq_q, seq_kv, dqk, dv, causal=1, lse=0, layout="bhsd", q_scale_rows=0, k_scale_rows=0, lse_shift=0, accuracy=1):
@@ -22,4 +21,4 @@ def fp8_problem(batch, heads_q, heads_kv, seq_q, seq_kv, dqk, dv, causal=1, lse=
 
 
 if __name__ == "__main__":
-    sys.exit(base.main(sys.argv[1], sys.argv[2], template="attention_forward_fp8", problem=lambda case: fp8_problem(**case)))
+    sys.exit(main(sys.argv[1], sys.argv[2], template="attention_forward_fp8", problem=lambda case: fp8_problem(**case)))
