@@ -26,40 +26,43 @@ namespace {
 
 using Templates = std::map<std::string, std::unique_ptr<KernelTemplate>>;
 
-// What a runtime stands on. The cache is opened by a thread of its own meanwhile: it waits for
-// files, the device for its driver, and both together for less than one after the other.
+// What a runtime stands on. The cache is opened and the templates are read by threads of their own
+// meanwhile: one waits for files, the device for its driver, and all together take as long as the slowest.
 struct Opened {
   std::unique_ptr<Device> device;
   std::unique_ptr<LayeredCache> cache;
   Templates templates;
 };
 
+// The device is opened by the calling thread, whose context it is asked for.
 absl::StatusOr<Opened> OpenAll(const Options& options, Platform platform, int device,
                                absl::Span<const absl::string_view> expected) {
   Opened opened;
-  const auto open_cache = [&] {
-    opened.cache = LayeredCache::Open(LayersOf(options), Logger(options.log));
-  };
-  std::thread opening;
-  try {
-    opening = std::thread(open_cache);
-  } catch (const std::system_error&) {
-    open_cache();  // out of threads
+  const std::function<void()> beside[] = {
+      [&] { opened.cache = LayeredCache::Open(LayersOf(options), Logger(options.log)); },
+      [&] {
+        for (const absl::string_view name : expected) {
+          // What is wrong with it is told to whoever asks for it.
+          absl::StatusOr<KernelTemplate> parsed =
+              KernelTemplate::Parse(std::string(name), BuiltinTemplateFilesOf(name), platform);
+          if (!parsed.ok()) continue;
+          opened.templates[std::string(name)] =
+              std::make_unique<KernelTemplate>(*std::move(parsed));
+        }
+      }};
+  std::vector<std::thread> threads;
+  for (const std::function<void()>& open : beside) {
+    try {
+      threads.emplace_back(open);
+    } catch (const std::system_error&) {
+      open();  // out of threads
+    }
   }
   absl::StatusOr<std::unique_ptr<Device>> open_device =
       OpenDevice(platform, device, options.device);
-  if (open_device.ok()) {
-    opened.device = *std::move(open_device);
-    for (const absl::string_view name : expected) {
-      // What is wrong with it is told to whoever asks for it.
-      absl::StatusOr<KernelTemplate> parsed =
-          KernelTemplate::Parse(std::string(name), BuiltinTemplateFilesOf(name), platform);
-      if (!parsed.ok()) continue;
-      opened.templates[std::string(name)] = std::make_unique<KernelTemplate>(*std::move(parsed));
-    }
-  }
-  if (opening.joinable()) opening.join();
+  for (std::thread& thread : threads) thread.join();
   if (!open_device.ok()) return open_device.status();
+  opened.device = *std::move(open_device);
   return opened;
 }
 
