@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cache/late_store.h"
 #include "src/base/files.h"
 #include "src/base/record.h"
 
@@ -73,10 +74,6 @@ std::unique_ptr<LayeredCache> LayeredCache::Open(const LayerOptions& options, co
   if (options.policy == CachePolicy::kOff) return cache;
   StoreOptions user = options.user;
   user.read_only = user.read_only || !cache->MayWrite();
-  // Nothing to read and nothing to be written: no reason to warn of what is not there.
-  const bool absent = user.read_only && !user.path.empty() && !IsRegularFile(user.path) &&
-                      !IsDirectory(user.path + kEntriesSuffix);
-  if (!absent) cache->user_ = Store::Open(user, log);
   PackOptions pack_options;
   pack_options.object_limit_bytes = user.object_limit_bytes;
   pack_options.on_event = user.on_event;
@@ -100,6 +97,15 @@ std::unique_ptr<LayeredCache> LayeredCache::Open(const LayerOptions& options, co
     for (const std::string& name : *names) {
       if (absl::EndsWith(name, kPackSuffix)) cache->OpenPack(JoinPath(path, name), pack_options);
     }
+  }
+  const bool absent = LateStore::IsAbsent(user);
+  // Nothing to read and nothing to be written: no reason to warn of what is not there.
+  if (absent && user.read_only) return cache;
+  // Beside a pack there may be nothing to write, ever.
+  if (absent && !cache->packs_.empty()) {
+    cache->user_ = std::make_unique<LateStore>(user, log);
+  } else {
+    cache->user_ = Store::Open(user, log);
   }
   return cache;
 }

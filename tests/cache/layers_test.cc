@@ -220,6 +220,51 @@ TEST_F(LayersTest, A51_ACodeObjectThatDoesNotLoadIsNotFoundAgain) {
   EXPECT_TRUE(OpenLayers()->FindCode(MakeCode(1).key).has_value());
 }
 
+TEST_F(LayersTest, BesideAPackTheUsersFileIsMadeByTheFirstWrite) {
+  WritePackOf("a.whetpack", {1});
+  const std::string home = JoinPath(directory_.path(), "cache");
+  std::unique_ptr<LayeredCache> cache = OpenLayers();
+  EXPECT_TRUE(cache->FindCode(MakeCode(1).key).has_value());
+  EXPECT_TRUE(cache->FindWinner(MakeWinner(1).key).has_value());
+  EXPECT_FALSE(cache->FindCodeByRequest(MakeCode(2).request).has_value());
+  EXPECT_FALSE(cache->HasWinner(MakeWinner(2).key));
+  EXPECT_TRUE(cache->EraseCode(MakeCode(2).key).ok());
+  EXPECT_TRUE(cache->EraseWinner(MakeWinner(2).key).ok());
+  EXPECT_EQ(cache->Usage()->code_entries, 0);
+  EXPECT_EQ(*cache->Shrink(0), 0);
+  EXPECT_THAT(*cache->ListQuarantine(), IsEmpty());
+  EXPECT_FALSE(cache->UsedByOthers());
+  EXPECT_TRUE(cache->persistent());
+  EXPECT_FALSE(IsDirectory(home));
+  // Another process makes it: what is stored there is found from now on.
+  ASSERT_TRUE(Store::Open(options(), log_.logger())->PutCode(MakeCode(2)).ok());
+  EXPECT_TRUE(cache->FindCodeByRequest(MakeCode(2).request).has_value());
+  cache.reset();
+  ASSERT_TRUE(RemoveTree(home).ok());
+  cache = OpenLayers();
+  EXPECT_TRUE(cache->PutCode(MakeCode(3)).ok());
+  EXPECT_TRUE(cache->PutWinner(MakeWinner(3)).ok());
+  EXPECT_TRUE(cache->persistent());
+  cache = OpenLayers();
+  EXPECT_TRUE(cache->FindCode(MakeCode(3).key).has_value());
+  EXPECT_EQ(cache->layer_counters().user_hits, 1);
+  EXPECT_THAT(log_.warnings(), IsEmpty());
+}
+
+TEST_F(LayersTest, BesideAPackAPlaceThatCannotBeHadIsOneWarningAtTheFirstWrite) {
+  WritePackOf("a.whetpack", {1});
+  LayerOptions layers = LayersOf();
+  layers.user.path = "/proc/nonexistent/cache.db";
+  std::unique_ptr<LayeredCache> cache = LayeredCache::Open(layers, log_.logger());
+  EXPECT_TRUE(cache->FindCode(MakeCode(1).key).has_value());
+  EXPECT_THAT(log_.warnings(), IsEmpty());
+  EXPECT_TRUE(cache->PutCode(MakeCode(2)).ok());
+  EXPECT_TRUE(cache->PutCode(MakeCode(3)).ok());
+  EXPECT_FALSE(cache->persistent());
+  EXPECT_TRUE(cache->FindCode(MakeCode(2).key).has_value());
+  EXPECT_THAT(log_.warnings(), SizeIs(1));
+}
+
 TEST_F(LayersTest, LayersThatCannotBeUsedAreLeftOut) {
   WritePackOf("good.whetpack", {1});
   const std::string packs = JoinPath(directory_.path(), "packs");
@@ -232,8 +277,8 @@ TEST_F(LayersTest, LayersThatCannotBeUsedAreLeftOut) {
   layers.packs.push_back("/nonexistent/directory/");
   std::unique_ptr<LayeredCache> cache = LayeredCache::Open(layers, log_.logger());
   EXPECT_TRUE(cache->FindCode(MakeCode(1).key).has_value());
-  EXPECT_FALSE(cache->persistent());
   EXPECT_TRUE(cache->PutCode(MakeCode(2)).ok());
+  EXPECT_FALSE(cache->persistent());
   EXPECT_TRUE(cache->FindCode(MakeCode(2).key).has_value());
   // A directory may be absent, a pack that is named may not.
   EXPECT_EQ(cache->layer_counters().packs_refused, 2);
