@@ -58,9 +58,10 @@ class LsCommand final : public Command {
       console.Line(WinnerEntryText(entry));
     }
     json["stored_bytes"] = bytes;
+    const std::string none = code->empty() && winners->empty() ? "no file" : "packs alone";
     console.Line(absl::StrFormat("%d code objects (%s), %d winner%s in %s", code->size(),
                                  BytesText(bytes), winners->size(), winners->size() == 1 ? "" : "s",
-                                 path.empty() ? "no file" : path));
+                                 path.empty() ? none : path));
     console.Json(DumpJson(json));
     return {};
   }
